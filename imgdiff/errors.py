@@ -1,0 +1,31 @@
+"""One base error with a hint, few children. The command line turns any of them into one sentence and exit code 2."""
+
+from __future__ import annotations
+
+
+class ImgdiffError(Exception):
+    """Trouble that the user can do something about: ``str(error)`` is one sentence, ``hint`` says what to do."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+class UnknownReferenceError(ImgdiffError):
+    """A reference names nothing, or nothing that is an image."""
+
+
+class ImageError(ImgdiffError):
+    """An image is there and can't be used: schema 1, encrypted layers, a missing platform, broken JSON."""
+
+
+class BlobError(ImageError):
+    """A blob is missing, truncated, too long, or does not match its digest or diffID."""
+
+
+class CacheError(ImgdiffError):
+    """The cache directory can't be used."""
+
+
+class UsageError(ImgdiffError):
+    """The command was asked for something that makes no sense."""

@@ -1,0 +1,893 @@
+"""All nouns, frozen, in the order of the flow: image, layer, tree, owner, facts, change, evidence, verdict, report.
+
+Paths are bytes without a leading slash (``usr/bin/python3``); the root directory is ``b""``. File digests
+are the 32 raw bytes of a SHA-256; OCI digests are ``algorithm:hex`` strings, as the OCI image spec writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, Protocol
+
+import msgspec
+
+Side = Literal["a", "b"]
+
+# --------------------------------------------------------------------------------------------------------------------
+# Images and layers
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class Descriptor(msgspec.Struct, frozen=True):
+    """What a manifest says of a blob (OCI image spec, "Content Descriptors"); ``size`` in bytes, -1 if not stated."""
+
+    media_type: str
+    digest: str
+    size: int
+
+
+class Layer(msgspec.Struct, frozen=True):
+    """One layer of an image.
+
+    ``open`` gives the blob as stored, from its first byte; each call opens it anew. ``diff_id`` is the digest of
+    the uncompressed tar, from the config; None where nothing states it. ``directory`` is set instead for a plain
+    root file system, which is walked and has no blob (``open`` then raises).
+    """
+
+    descriptor: Descriptor | None
+    diff_id: str | None
+    open: Callable[[], BinaryIO]
+    directory: Path | None = None
+
+
+class ImageConfig(msgspec.Struct, frozen=True):
+    """The parts of an OCI image config that say what runs (OCI image spec, "config"), and the whole as parsed."""
+
+    env: tuple[str, ...] = ()
+    entrypoint: tuple[str, ...] = ()
+    cmd: tuple[str, ...] = ()
+    user: str = ""
+    working_dir: str = ""
+    labels: dict[str, str] = {}
+    raw: dict[str, Any] = {}
+
+
+class Image(msgspec.Struct, frozen=True):
+    """One image as its source describes it. ``config`` is None where the source has none (a root file system)."""
+
+    reference: str
+    source: str
+    manifest_digest: str | None
+    config_digest: str | None
+    platform: str
+    config: ImageConfig | None
+    layers: tuple[Layer, ...]
+
+
+FileType = Literal["file", "dir", "symlink", "hardlink", "char", "block", "fifo"]
+
+
+class FileEntry(msgspec.Struct, frozen=True):
+    """One member of a layer, or one name of the merged file system.
+
+    ``mtime`` is in nanoseconds since the epoch. ``digest`` is the SHA-256 of a regular file's content (of the
+    expanded content for sparse members) and None for all else. ``link_target`` is a symlink's text or, in a layer,
+    a hard link's target path. In a :class:`Tree` no entry has type ``hardlink``: each name carries its inode's
+    content. ``mode`` holds the permission bits only (``0o7777``).
+    """
+
+    path: bytes
+    type: FileType
+    mode: int
+    uid: int
+    gid: int
+    mtime: int
+    size: int
+    digest: bytes | None = None
+    link_target: bytes | None = None
+    xattrs: tuple[tuple[bytes, bytes], ...] = ()
+
+
+class PycStamp(msgspec.Struct, frozen=True):
+    """Header of a ``.pyc`` (PEP 552, 16 bytes) and the SHA-256 of the marshalled body behind it."""
+
+    header: bytes
+    body: bytes
+
+
+class LayerIndex(msgspec.Struct, frozen=True):
+    """What one layer holds, in archive order, duplicates included (the last wins, but a hard link in between keeps
+    the earlier inode).
+
+    ``whiteouts`` are the paths that the layer hides in lower layers, ``opaques`` the directories whose lower
+    content it hides. ``stamps`` has the :class:`PycStamp` of each ``.pyc`` by its digest. ``blindspots`` is what
+    could not be read (names leading out of the root among them). ``size`` is the bytes of the uncompressed tar.
+    """
+
+    diff_id: str
+    entries: tuple[FileEntry, ...]
+    whiteouts: tuple[bytes, ...] = ()
+    opaques: tuple[bytes, ...] = ()
+    stamps: dict[bytes, PycStamp] = {}
+    blindspots: tuple[Blindspot, ...] = ()
+    size: int = 0
+
+
+class Blindspot(msgspec.Struct, frozen=True):
+    """Something that could not be read, parsed or resolved, and the roles that it blocks.
+
+    ``what`` names the thing in a few words, ``reason`` says why in a sentence. ``roles`` is empty until the trace
+    has said who reaches it; ``image`` is None where it concerns both.
+    """
+
+    what: str
+    reason: str
+    path: bytes | None = None
+    image: Side | None = None
+    roles: tuple[str, ...] = ()
+
+
+class Texts(Protocol):
+    """Content of small files by digest: what the indexing pass kept."""
+
+    def get(self, digest: bytes) -> bytes | None:
+        """Return the content with this SHA-256, or None if it was not kept."""
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# The merged file system
+# --------------------------------------------------------------------------------------------------------------------
+
+MAX_LINKS = 40  # as Linux: path_resolution(7)
+
+
+class Tree:
+    """The merged file system of an image: ``entries`` by path, and for each path the layer (0 = base) it came from.
+
+    ``hardlinks`` maps each name of a file with several names to the group's first name (by bytes).
+    """
+
+    __slots__ = ("_children", "_resolved", "blindspots", "entries", "hardlinks", "layers", "stamps")
+
+    def __init__(
+        self,
+        entries: dict[bytes, FileEntry],
+        layers: Mapping[bytes, int] | None = None,
+        hardlinks: Mapping[bytes, bytes] | None = None,
+        stamps: Mapping[bytes, PycStamp] | None = None,
+        blindspots: tuple[Blindspot, ...] = (),
+    ) -> None:
+        self.entries = entries
+        self.layers: Mapping[bytes, int] = layers or {}
+        self.hardlinks: Mapping[bytes, bytes] = hardlinks or {}
+        self.stamps: Mapping[bytes, PycStamp] = stamps or {}
+        self.blindspots = blindspots
+        self._children: dict[bytes, list[bytes]] | None = None
+        self._resolved: dict[bytes, bytes | None] = {b"": b""}
+
+    def __contains__(self, path: bytes) -> bool:
+        return path == b"" or path in self.entries
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def get(self, path: bytes) -> FileEntry | None:
+        """Return the entry that stands at exactly this path (links are not followed)."""
+        return self.entries.get(path)
+
+    def children(self, path: bytes) -> list[bytes]:
+        """Return the names (not paths) in the directory at this path, sorted by bytes; empty if it is none."""
+        if self._children is None:
+            children: dict[bytes, list[bytes]] = {}
+            for entry_path in self.entries:
+                parent, _, name = entry_path.rpartition(b"/")
+                children.setdefault(parent, []).append(name)
+            for names in children.values():
+                names.sort()
+            self._children = children
+        return self._children.get(path, [])
+
+    def resolve(self, path: bytes, base: bytes = b"") -> bytes | None:
+        """Return the canonical path that a process would reach under this name, or None if it dangles or loops.
+
+        ``path`` may start with a slash; a relative one starts at the directory ``base``. Symlinks are followed
+        everywhere, the last component too, inside the root (path_resolution(7)).
+        """
+        if path.startswith(b"/"):
+            base = b""
+        full = b"/".join(part for part in (base, path) if part)
+        return self._walk(full, [MAX_LINKS])
+
+    def _walk(self, path: bytes, budget: list[int]) -> bytes | None:
+        known = self._resolved.get(path, b"?")
+        if known != b"?":
+            return known
+        start = b""
+        for name in path.split(b"/"):
+            if name in (b"", b"."):
+                continue
+            if name == b"..":
+                start = start.rpartition(b"/")[0]
+                continue
+            here = start + b"/" + name if start else name
+            entry = self.entries.get(here)
+            if entry is None:
+                return None
+            if entry.type == "symlink":
+                budget[0] -= 1
+                if budget[0] < 0 or not entry.link_target:
+                    return None
+                target = entry.link_target
+                joined = target if target.startswith(b"/") else start + b"/" + target
+                followed = self._walk(joined, budget)
+                if followed is None:
+                    return None
+                start = followed
+            else:
+                start = here
+        self._resolved[path] = start
+        return start
+
+    def lookup(self, path: bytes, base: bytes = b"") -> FileEntry | None:
+        """Return the entry that a process would reach under this name, links followed; None for the root or nothing."""
+        found = self.resolve(path, base)
+        return None if found is None else self.entries.get(found)
+
+    def is_dir(self, path: bytes, base: bytes = b"") -> bool:
+        """Tell whether a process would find a directory under this name."""
+        found = self.resolve(path, base)
+        if found is None:
+            return False
+        return found == b"" or self.entries[found].type == "dir"
+
+    def walk(self, path: bytes) -> Iterator[FileEntry]:
+        """Yield every entry below the directory at this canonical path, depth first in the order of bytes."""
+        stack = [path + b"/" + name if path else name for name in reversed(self.children(path))]
+        while stack:
+            here = stack.pop()
+            entry = self.entries[here]
+            yield entry
+            if entry.type == "dir":
+                stack.extend(here + b"/" + name for name in reversed(self.children(here)))
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Owners
+# --------------------------------------------------------------------------------------------------------------------
+
+OwnerKind = Literal["wheel", "egg", "editable", "dpkg", "rpm", "conda", "prefix", "stdlib", "unowned"]
+Basis = Literal[
+    "record",  # a row of RECORD or installed-files.txt
+    "editable",  # below the project directory of an editable install
+    "conda-meta",
+    "dpkg-list",
+    "rpm-header",
+    "prefix",  # a known prefix (/opt/intel/oneapi/<component>/<version>, /usr/local/cuda*, /opt/rocm*)
+    "stdlib",  # the standard library of an interpreter
+    "enclosing",  # in the import package or namespace of a distribution, but not in its RECORD
+    "bytecode",  # the .pyc of an owned source
+    "top",  # nobody's: grouped by top directory
+]
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """Whose a file can be. ``(kind, name, root)`` is unique in an image.
+
+    ``name`` is normalised (PEP 503) for Python distributions and as the database has it for all else; for
+    ``unowned`` it is ``unowned:/<top directory>``. ``root`` is the directory that relative paths start from (for a
+    wheel its site-packages; ``b""`` for dpkg and rpm).
+    """
+
+    kind: OwnerKind
+    name: str
+    version: str | None
+    root: bytes
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """One owner's claim to one path: ``owner`` is an index into ``Attribution.owners``, ``relative`` is the path as
+    the owner itself spells it, with the versioned ``X-1.dist-info`` folder written ``X.dist-info`` (so that two
+    versions pair)."""
+
+    owner: int
+    basis: Basis
+    relative: bytes
+
+
+class Distribution(msgspec.Struct, frozen=True):
+    """A Python distribution of one environment (PyPA "Recording installed projects").
+
+    ``site`` is its site-packages or dist-packages, ``info`` its dist-info or egg-info path. ``packages`` are the
+    top-level import names it provides. ``entry_points`` are (group, name, value). ``editable`` is the project
+    directory of an editable install. ``recorded`` are the rows of RECORD as (canonical path, path as RECORD spells
+    it, sha256 or None).
+    """
+
+    name: str
+    version: str | None
+    site: bytes
+    info: bytes
+    owner: int
+    packages: tuple[str, ...] = ()
+    entry_points: tuple[tuple[str, str, str], ...] = ()
+    editable: bytes | None = None
+    recorded: tuple[tuple[bytes, bytes, bytes | None], ...] = ()
+
+
+IntegrityCode = Literal[
+    "record-mismatch",  # bytes differ from the image's own RECORD
+    "record-missing",  # RECORD lists a file that the image lacks
+    "record-unreadable",
+    "dpkg-mismatch",  # bytes differ from dpkg's md5sums
+    "dpkg-missing",
+    "two-distributions",  # two distributions claim one import package's files
+    "duplicate-distribution",  # two dist-infos of one name in one site-packages
+    "orphan-dist-info",  # a dist-info whose files are gone
+    "empty-directory",  # an artifact directory that is empty
+    "stored-ld-cache",  # the stored ld.so.cache resolves a needed SONAME otherwise than a rebuilt one
+]
+
+
+class Integrity(msgspec.Struct, frozen=True):
+    """Something that does not fit inside one image."""
+
+    image: Side
+    code: IntegrityCode
+    owner: str | None
+    path: bytes | None
+    message: str
+
+
+class Environment(msgspec.Struct, frozen=True):
+    """One Python environment of an image: an interpreter and where it looks.
+
+    ``prefix`` is sys.prefix, ``base`` sys.base_prefix (they differ in a venv, PEP 405), ``executable`` the canonical
+    path of the binary, ``version`` the minor ("3.12"), ``stdlib`` the canonical directory of the standard library,
+    ``sites`` the site-packages and dist-packages in the order of sys.path, ``system_site`` whether a venv sees its
+    base's sites too.
+    """
+
+    prefix: bytes
+    base: bytes
+    executable: bytes | None
+    version: str
+    stdlib: bytes | None
+    sites: tuple[bytes, ...]
+    system_site: bool = True
+
+
+class Attribution(msgspec.Struct, frozen=True):
+    """Whose everything is in one image. Total: every regular file and symlink of the tree has a claim."""
+
+    owners: tuple[Owner, ...]
+    claims: dict[bytes, tuple[Claim, ...]]
+    distributions: tuple[Distribution, ...]
+    environments: tuple[Environment, ...]
+    integrity: tuple[Integrity, ...] = ()
+    blindspots: tuple[Blindspot, ...] = ()
+
+    def owners_of(self, path: bytes) -> tuple[Owner, ...]:
+        """Return the owners of a path, sorted by name then kind then root."""
+        owners = {self.owners[claim.owner] for claim in self.claims.get(path, ())}
+        return tuple(sorted(owners, key=lambda owner: (owner.name, owner.kind, owner.root)))
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Facts: what one file refers to, from its bytes alone
+# --------------------------------------------------------------------------------------------------------------------
+
+# A folded string is a Pattern: literal text in which these characters stand for what is known only at run time.
+HOLE = "\x00"  # any text
+HOLE_NAME = "\x01"  # the module's own __name__
+HOLE_PACKAGE = "\x02"  # the module's own __package__ (or __spec__.parent)
+HOLE_FILE = "\x03"  # the module's own __file__, absolute
+HOLE_DIR = "\x04"  # the directory of the module's own __file__, absolute
+Pattern = str
+
+
+class Import(msgspec.Struct, frozen=True, array_like=True):
+    """One import statement's target. ``import a.b as c`` -> module "a.b", no names. ``from ..a import x, y`` ->
+    module "a", names ("x", "y"), level 2. ``from . import *`` -> module "", names ("*",), level 1.
+
+    ``conditional``: inside a try, with, loop or a branch whose test does not fold to a constant; such an edge may
+    not run.
+    """
+
+    module: str
+    names: tuple[str, ...]
+    level: int
+    line: int
+    conditional: bool
+
+
+class Call(msgspec.Struct, frozen=True, array_like=True):
+    """A call that can load code or a library, run a program, or ask for metadata, by the last part or two of the
+    callee's dotted name as written (``import_module``, ``importlib.import_module`` -> callee "import_module").
+
+    ``arguments`` are the folded positional arguments that are strings (HOLE where one does not fold to any text),
+    followed by nothing; keyword arguments are in ``keywords`` as (name, pattern). A list or tuple argument folds to
+    its elements in ``sequence`` (``subprocess.run([sys.executable, "-m", "x"])`` -> (HOLE, "-m", "x")).
+    """
+
+    callee: str
+    arguments: tuple[Pattern, ...]
+    line: int
+    conditional: bool = False
+    keywords: tuple[tuple[str, Pattern], ...] = ()
+    sequence: tuple[Pattern, ...] = ()
+
+
+class Scope(msgspec.Struct, frozen=True, array_like=True):
+    """What one code object does when it runs. Class bodies, lambdas and comprehensions belong to the scope that
+    holds them (a class body runs with its module); functions are scopes of their own.
+
+    ``qualname`` is "" for the module, else as Python's ``__qualname__`` ("C.method", "f.<locals>.g"). ``names`` are
+    the identifiers that the body loads (global, builtin and attribute names, and the names of from-imports; not
+    names that are local to a function). ``strings`` are the string constants that the body loads, elements of
+    constant tuples and dict keys included, docstrings, annotations, format specs and import name lists excluded.
+    ``patterns`` are f-strings, ``%``, ``.format`` and ``+`` results with at least one hole and some literal text.
+    ``decorators`` are dotted names, "?" where one does not fold. ``guard`` is "main" for what stands in a module's
+    ``if __name__ == "__main__":`` block: that is a scope of its own with qualname "<main>".
+    """
+
+    qualname: str
+    line: int
+    imports: tuple[Import, ...] = ()
+    names: frozenset[str] = frozenset()
+    strings: frozenset[str] = frozenset()
+    patterns: frozenset[Pattern] = frozenset()
+    calls: tuple[Call, ...] = ()
+    decorators: tuple[str, ...] = ()
+
+
+class ModuleFacts(msgspec.Struct, frozen=True, array_like=True):
+    """What one Python module refers to, per function, the same from its source and from its bytecode.
+
+    ``scopes[0]`` is the module body (with class bodies). What stands under ``if TYPE_CHECKING:`` is in none of
+    them (its else is). ``binds`` are the names that the module body binds, ``exports`` the strings of ``__all__``
+    where it is a literal. ``aliases`` are module-level ``name = other`` bindings and from-import renames as
+    (name, dotted origin). ``lazy`` are the names that a module-level ``__getattr__`` or a literal table can give
+    (``_import_structure``, a dict of name -> module), as (name, module as written). ``versions`` are version
+    literals: (name, text, line) of assignments to __version__ and its kin. ``binds_only``: the body does nothing
+    but bind names (imports, defs, constants), so that running it again changes nothing.
+    """
+
+    scopes: tuple[Scope, ...]
+    binds: frozenset[str] = frozenset()
+    exports: tuple[str, ...] = ()
+    aliases: tuple[tuple[str, str], ...] = ()
+    lazy: tuple[tuple[str, str], ...] = ()
+    versions: tuple[tuple[str, str, int], ...] = ()
+    binds_only: bool = False
+
+
+class ElfFacts(msgspec.Struct, frozen=True, array_like=True):
+    """What one ELF file refers to (gABI, "Dynamic Section").
+
+    ``strings`` are the printable runs of its read-only data that hold a "/", a "." or a "%" (paths, file names,
+    SONAMEs to dlopen), ``identifiers`` those that are Python identifiers, kept only where ``python`` (it uses the
+    Python C API). ``symbols`` are undefined dynamic symbols that matter to the trace ("dlopen", "execve",
+    "system", "fopen", ...). ``machine`` is e_machine, ``bits`` 32 or 64.
+    """
+
+    machine: int
+    bits: int
+    soname: str | None = None
+    needed: tuple[str, ...] = ()
+    rpath: str | None = None
+    runpath: str | None = None
+    interpreter: str | None = None
+    build_id: str | None = None
+    strings: tuple[str, ...] = ()
+    identifiers: tuple[str, ...] = ()
+    symbols: tuple[str, ...] = ()
+    python: bool = False
+    nodeflib: bool = False
+
+
+class ShellFacts(msgspec.Struct, frozen=True, array_like=True):
+    """What one shell script refers to: files it sources, programs it runs with their arguments (each command as the
+    words that fold, HOLE for the rest), variables it sets (name, pattern), and all its literal words."""
+
+    interpreter: tuple[str, ...] = ()
+    sources: tuple[tuple[Pattern, int], ...] = ()
+    commands: tuple[tuple[tuple[Pattern, ...], int], ...] = ()
+    assigns: tuple[tuple[str, Pattern], ...] = ()
+    strings: frozenset[str] = frozenset()
+
+
+class Unreadable(msgspec.Struct, frozen=True):
+    """Facts that could not be had, and why (one sentence)."""
+
+    reason: str
+
+
+class FactSource(Protocol):
+    """Facts of files of one image, from the cache or made now. All are pure functions of a file's bytes."""
+
+    def prefetch(self, paths: Iterable[bytes]) -> None:
+        """Make the facts of these files in parallel; asking for them afterwards is cheap."""
+
+    def module(self, path: bytes) -> ModuleFacts | Unreadable:
+        """Return the facts of a Python source (taken from its fitting ``.pyc`` where that is cheaper or the source
+        can't be parsed), a sourceless ``.pyc``, or an extensionless script."""
+
+    def elf(self, path: bytes) -> ElfFacts | Unreadable | None:
+        """Return the facts of an ELF file; None if it is no ELF file."""
+
+    def shell(self, path: bytes) -> ShellFacts | Unreadable:
+        """Return the facts of a shell script."""
+
+    def text(self, path: bytes) -> bytes | None:
+        """Return the content of a small file that the indexing pass kept, links followed; None if not kept."""
+
+    def runs(self, path: bytes) -> Literal["source", "bytecode"]:
+        """Tell which of the two Python executes for this source: its ``.pyc`` where that one fits (PEP 552)."""
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Changes
+# --------------------------------------------------------------------------------------------------------------------
+
+Status = Literal["modified", "added", "removed", "retyped", "moved", "attributes"]
+Effect = Literal["code", "data", "metadata", "noise"]
+
+
+class Delta(msgspec.Struct, frozen=True):
+    """What in a changed file differs: its effect, the sentence that proves it, and details for the report (JSON
+    values only; keys are stable words). ``settle`` says what would settle an open question, if there is one."""
+
+    effect: Effect
+    reason: str
+    detail: dict[str, Any] = {}
+    settle: str | None = None
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One differing file or symlink (or a directory that matters). A side that lacks it is None."""
+
+    path_a: bytes | None
+    path_b: bytes | None
+    status: Status
+    a: FileEntry | None
+    b: FileEntry | None
+    owners_a: tuple[Owner, ...] = ()
+    owners_b: tuple[Owner, ...] = ()
+    delta: Delta | None = None
+
+    @property
+    def path(self) -> bytes:
+        """The path that sorts and names it: b's, else a's."""
+        path = self.path_b if self.path_b is not None else self.path_a
+        assert path is not None
+        return path
+
+
+class OwnerTally(msgspec.Struct, frozen=True):
+    """Counts of one owner over both images. ``a`` and ``b`` are the owner in each (None where it is absent)."""
+
+    a: Owner | None
+    b: Owner | None
+    files_a: int
+    files_b: int
+    identical: int
+    modified: int
+    added: int
+    removed: int
+    retyped: int
+    moved: int
+    attributes: int
+    root_a: str
+    root_b: str
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Two trees held against each other. ``mtime_only`` counts files that differ in nothing but mtime."""
+
+    changes: tuple[Change, ...]
+    tallies: tuple[OwnerTally, ...]
+    mtime_only: int
+    blindspots: tuple[Blindspot, ...] = ()
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Evidence
+# --------------------------------------------------------------------------------------------------------------------
+
+Level = Literal["recorded", "eager", "deferred", "unknown", "dormant", "unreached", "outside"]
+LEVELS: tuple[Level, ...] = ("recorded", "eager", "deferred", "unknown", "dormant", "unreached", "outside")
+How = Literal["executed", "mapped", "opened"]
+Edge = Literal[
+    "root",  # a root of the role (profile, entry or implicit); `why` text in Hop.function
+    "import",  # an import statement at module level
+    "parent",  # the __init__ of a parent package
+    "deferred",  # an import inside a function that reached code refers to
+    "lazy",  # a lazy attribute or a string table
+    "dynamic",  # importlib, runpy, exec, spec_from_file_location
+    "string",  # named in a string constant
+    "entry-point",
+    "pth",  # a line of a .pth, sitecustomize
+    "main",  # the entry's main module, imported again as __mp_main__
+    "needed",  # DT_NEEDED
+    "interpreter",  # PT_INTERP, a shebang
+    "preload",  # LD_PRELOAD, /etc/ld.so.preload
+    "dlopen",
+    "program",  # started by name
+    "source",  # sourced by a shell script
+    "data",  # data of a reached owner, or in a directory that the profile says is read
+    "named",  # named by a string, a link, ENV or argv
+    "beside",  # in or below the directory of a reached library
+    "dormant",  # inside a function that nothing reached refers to
+    "recorded",
+]
+
+
+class Hop(msgspec.Struct, frozen=True):
+    """One step of a chain: where we are (module or path), the line and function that lead on, and how we got here."""
+
+    module: str | None
+    path: bytes
+    line: int | None
+    function: str | None
+    edge: Edge
+
+
+class Evidence(msgspec.Struct, frozen=True):
+    """How strongly one role is known to load one file. ``chain`` is the shortest proof, root first."""
+
+    level: Level
+    how: How | None = None
+    chain: tuple[Hop, ...] = ()
+    note: str | None = None
+
+
+class Resolved(msgspec.Struct, frozen=True):
+    """What a module or library name resolves to: the canonical path, its digest, and the path relative to its first
+    owner with that owner's identity, so that a pure move compares as the same."""
+
+    path: bytes
+    digest: bytes | None
+    owner: tuple[str, str] | None = None  # (kind, name)
+    relative: bytes | None = None
+
+
+class RoleTrace(Protocol):
+    """What the static trace (or a recording) says of one role in one image."""
+
+    @property
+    def role(self) -> str:
+        """The role's name."""
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The modules and files that the closure starts from, for the report."""
+
+    @property
+    def modules(self) -> Mapping[str, tuple[Level, Resolved]]:
+        """Every module name that is reached at ``eager`` or ``deferred``, and what it resolves to."""
+
+    @property
+    def libraries(self) -> Mapping[str, tuple[Level, Resolved]]:
+        """Every library or program name that is reached at ``eager`` or ``deferred``, and what it resolves to."""
+
+    def evidence(self, path: bytes) -> Evidence:
+        """Return the strongest level that holds for a path of this image (of any type, present in the tree)."""
+
+    def absent(self, path: bytes, like: FileEntry) -> Evidence:
+        """Return the level that a file *would* have here if it stood at this path: used for the side that lacks it."""
+
+    def asks_version(self, distribution: str) -> tuple[Hop, ...]:
+        """Return the places in reached code (path, line) that ask for a distribution's version (importlib.metadata,
+        ``__version__`` of its packages)."""
+
+
+class Trace(msgspec.Struct, frozen=True):  # holds live RoleTrace objects: never serialised
+    """The trace of one image: per role, with what it could not tell."""
+
+    profile: Profile
+    roles: dict[str, RoleTrace]
+    blindspots: tuple[Blindspot, ...] = ()
+    caveats: tuple[str, ...] = ()
+    integrity: tuple[Integrity, ...] = ()
+
+
+class ResolutionChange(msgspec.Struct, frozen=True):
+    """A name that resolves differently in a and b although that is not just a move."""
+
+    kind: Literal["module", "library", "distribution"]
+    name: str
+    role: str
+    level: Level
+    a: Resolved | None
+    b: Resolved | None
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Engine profiles (TOML data under imgdiff/engines/)
+# --------------------------------------------------------------------------------------------------------------------
+
+Bears = Literal["stands", "undecided", "none"]
+
+
+class PathRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A pattern over absolute paths (``/var/log/**``; ``*`` stops at a slash, ``**`` does not), and why it is here."""
+
+    pattern: str
+    reason: str
+
+
+class EnvRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A pattern over ENV names (``VLLM_*``), what a change of such a name bears, and why."""
+
+    name: str
+    bears: Literal["stands", "undecided", "none", "path"]  # path: bears through what it resolves
+    reason: str
+
+
+class RootGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Modules of which any one makes a root (each member that exists is one); none of them is a blindspot."""
+
+    any_of: tuple[str, ...]
+    reason: str
+    optional: bool = False
+
+
+class ProfileRole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One kind of process. ``engine``: the claim is about it. ``does``: what it does, in a few words. ``plugins``:
+    entry-point groups loaded in it. ``includes``: roles that can live inside it. ``spawned``: it imports the entry's
+    main module again as ``__mp_main__``."""
+
+    name: str
+    engine: bool
+    does: str
+    roots: tuple[RootGroup, ...] = ()
+    plugins: tuple[str, ...] = ()
+    includes: tuple[str, ...] = ()
+    spawned: bool = True
+
+
+class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What we know of one engine. ``package``: the import package that it is recognised by (None: the generic one).
+
+    ``entries``: command lines that start it, as console script names or ``-m module``. ``start_methods``: the
+    multiprocessing start methods that are possible. ``start_method_env``: the ENV name that fixes one.
+    ``build_labels``: ENV names that only say what was built. ``evaluates_version``: substrings that the engine looks
+    for in its own distribution's version. ``read_at_run_time``: directories whose files are ``unknown``.
+    ``outside``: trees that the engine never reads.
+    """
+
+    name: str
+    package: str | None
+    roles: tuple[ProfileRole, ...]
+    entries: tuple[str, ...] = ()
+    start_methods: tuple[Literal["fork", "spawn", "forkserver"], ...] = ("fork", "spawn")
+    start_method_env: str | None = None
+    build_labels: tuple[str, ...] = ()
+    env: tuple[EnvRule, ...] = ()
+    evaluates_version: tuple[str, ...] = ()
+    read_at_run_time: tuple[PathRule, ...] = ()
+    outside: tuple[PathRule, ...] = ()
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Config and verdict
+# --------------------------------------------------------------------------------------------------------------------
+
+ConfigField = Literal[
+    "env",
+    "entrypoint",
+    "cmd",
+    "user",
+    "working_dir",
+    "labels",
+    "ports",
+    "volumes",
+    "healthcheck",
+    "stop_signal",
+    "shell",
+    "other",
+]
+
+
+class ConfigChange(msgspec.Struct, frozen=True):
+    """One difference of the image configs. ``name`` is the ENV name or label key. Values are redacted already."""
+
+    field: ConfigField
+    name: str | None
+    a: str | None
+    b: str | None
+    bears: Bears
+    reason: str
+    redacted: bool = False
+
+
+Outcome = Literal["identical", "killed", "stands", "undecided"]
+Confidence = Literal["recorded", "static"]
+
+
+class RoleVerdict(msgspec.Struct, frozen=True):
+    """The outcome for one role, with sentences."""
+
+    outcome: Outcome
+    confidence: Confidence
+    reasons: tuple[str, ...]
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """Worst of the claim's roles, with sentences. ``claim`` are the roles the claim is about."""
+
+    outcome: Outcome
+    confidence: Confidence
+    headline: str
+    reasons: tuple[str, ...]
+    caveats: tuple[str, ...]
+    claim: tuple[str, ...]
+    roles: dict[str, RoleVerdict]
+    settle: tuple[str, ...] = ()
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Report
+# --------------------------------------------------------------------------------------------------------------------
+
+
+class JudgedChange(msgspec.Struct, frozen=True):
+    """A change with its evidence per role, and the outcome that it bears for each role (none: it does not bear)."""
+
+    change: Change
+    load: dict[str, Evidence]
+    bears: dict[str, Bears]
+    owner_names_a: tuple[str, ...] = ()
+    owner_names_b: tuple[str, ...] = ()
+
+
+class OwnerRow(msgspec.Struct, frozen=True):
+    """One line of the table by owner. ``loaded`` counts its differing files that a claim's role loads (recorded, eager
+    or deferred)."""
+
+    name: str
+    kind: OwnerKind
+    tally: OwnerTally
+    loaded: int
+
+
+class ImageSummary(msgspec.Struct, frozen=True):
+    """One image as the report names it: ``files`` counts regular files and symlinks, ``bytes`` each inode once.
+    ``layers`` are (diff_id, blob digest, stored size in bytes, media type)."""
+
+    reference: str
+    source: str
+    manifest_digest: str | None
+    config_digest: str | None
+    platform: str
+    layers: tuple[tuple[str, str | None, int, str], ...]
+    files: int
+    bytes: int
+
+
+class RoleInfo(msgspec.Struct, frozen=True):
+    """One role as the report names it."""
+
+    roots: tuple[str, ...]
+    evidence: Confidence
+
+
+class Report(msgspec.Struct, frozen=True):
+    """Everything that a formatter may know."""
+
+    version: str
+    argv: tuple[str, ...]
+    pythons: tuple[str, ...]
+    image_a: ImageSummary
+    image_b: ImageSummary
+    profile: str | None
+    roles: dict[str, RoleInfo]
+    verdict: Verdict
+    owners: tuple[OwnerRow, ...]
+    changes: tuple[JudgedChange, ...]
+    resolution: tuple[ResolutionChange, ...]
+    config: tuple[ConfigChange, ...]
+    integrity: tuple[Integrity, ...]
+    blindspots: tuple[Blindspot, ...]
+    mtime_only: int
