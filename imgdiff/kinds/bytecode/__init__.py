@@ -2,11 +2,48 @@
 
 from __future__ import annotations
 
-from imgdiff.kinds.bytecode._header import HEADER_SIZE, Header, HeaderError, minor_of, read_header
+from imgdiff.kinds.bytecode._header import (
+    HEADER_SIZE,
+    Header,
+    HeaderError,
+    UnknownMagicError,
+    fits,
+    minor_of,
+    read_header,
+    source_hash,
+)
+from imgdiff.kinds.bytecode.compilers import CompileError, Compilers
+from imgdiff.kinds.bytecode.delta import against_source, delta
+from imgdiff.kinds.bytecode.equality import CodeDifference, differences, equal
 from imgdiff.kinds.bytecode.marshal_reader import Code, Container, MarshalError
 from imgdiff.kinds.bytecode.marshal_reader import load as load_body
 
-__all__ = ["Code", "Container", "Header", "HeaderError", "MarshalError", "load", "load_body", "minor_of", "read_header"]
+VERSION = 1
+"""Version of the deltas of this kind: cached ones of another version are made anew."""
+
+__all__ = [
+    "HEADER_SIZE",
+    "VERSION",
+    "Code",
+    "CodeDifference",
+    "CompileError",
+    "Compilers",
+    "Container",
+    "Header",
+    "HeaderError",
+    "MarshalError",
+    "UnknownMagicError",
+    "against_source",
+    "delta",
+    "differences",
+    "equal",
+    "fits",
+    "load",
+    "load_body",
+    "minor_of",
+    "read_header",
+    "source_hash",
+]
 
 
 def load(data: bytes) -> Code:

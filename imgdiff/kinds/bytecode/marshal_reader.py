@@ -18,10 +18,10 @@ import msgspec
 
 MAX_SIZE = 16 * 1024 * 1024
 """Bytes of marshal data that are read at most."""
-MAX_DEPTH = 250
+MAX_DEPTH = 200
 """Levels that objects may nest (CPython stops at 2000): walkers of the result may recurse safely."""
 MAX_SHARED = 1_000_000
-"""Elements that references may add to what a walk visits, beyond eight for each byte of data."""
+"""Elements that references may add to what a walk visits, beyond four for each byte of data."""
 
 OLDEST = (3, 8)
 NEWEST = (3, 14)
@@ -125,7 +125,7 @@ def _read(data: bytes, version: tuple[int, int]) -> tuple[Any, int]:  # noqa: C9
     refs: list[Any] = []
     weights: dict[int, int] = {}  # of finished containers by reference: how many elements a walk would visit
     weight = 0
-    budget = MAX_SHARED + 8 * size
+    budget = MAX_SHARED + 4 * size
     # The open container: what kind, its items, how many are missing, its reference slot, the weight at its start.
     # The outermost is a box for the one object.
     kind, need, slot, before = _TUPLE, 1, -1, 0
