@@ -1,0 +1,182 @@
+"""What a report for people shows, and in which order; shared by the formats that people read.
+
+Nothing here changes the verdict or a count: ``only`` and ``loaded`` narrow what is shown.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from imgdiff.model import LEVELS, Bears, Evidence, JudgedChange, Level, OwnerRow, Report
+
+_STRENGTH = {level: position for position, level in enumerate(LEVELS)}
+LOADED: frozenset[Level] = frozenset({"recorded", "eager", "deferred"})
+_WEIGHT: dict[Bears, int] = {"stands": 0, "undecided": 1, "none": 2}
+
+EXIT_CODES = {"identical": 0, "killed": 0, "stands": 1, "undecided": 3}
+
+
+class View(msgspec.Struct, frozen=True):
+    """What a user asked to see. ``only``: owners' names (empty: all). ``verbose``: 0, 1 (all rows, whole chains), 2
+    (every file of every group)."""
+
+    only: tuple[str, ...] = ()
+    loaded: bool = False
+    verbose: int = 0
+
+
+def safe(text: str) -> str:
+    """Return text that moves no cursor and hides nothing: control, format and bidi characters are escaped."""
+    if text.isprintable():
+        return text
+    return "".join(_safe_character(character) for character in text)
+
+
+def _safe_character(character: str) -> str:
+    if character.isprintable() and unicodedata.category(character) != "Cf":
+        return character
+    code = ord(character)
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def path_text(path: bytes) -> str:
+    """Return an absolute path that is safe to show."""
+    return safe("/" + path.decode("utf-8", "backslashreplace"))
+
+
+def number(value: int) -> str:
+    """Return a count with thousands separators, or "" for none."""
+    return f"{value:,}" if value else ""
+
+
+def size_text(value: int) -> str:
+    """Return a size in the unit that reads best."""
+    amount = float(value)
+    for unit in ("B", "kB", "MB", "GB"):
+        if amount < 1000 or unit == "GB":
+            return f"{amount:,.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:,.1f} {unit}"
+        amount /= 1000
+    raise AssertionError
+
+
+def strongest(judged: JudgedChange, roles: Sequence[str]) -> tuple[str, Evidence]:
+    """Return the role of these that loads it most surely, and its evidence."""
+    return min(((role, judged.load[role]) for role in roles), key=lambda pair: _STRENGTH[pair[1].level])
+
+
+def shown_changes(report: Report, view: View) -> list[JudgedChange]:
+    """Return the changes that the user asked to see: what bears first, then by strength of evidence, then by path."""
+    roles = tuple(report.roles)
+    claim = report.verdict.claim
+
+    def key(judged: JudgedChange) -> tuple[int, int, int, bytes]:
+        weight = min(_WEIGHT[judged.bears[role]] for role in claim)
+        other = min(_WEIGHT[judged.bears[role]] for role in roles)
+        return weight, other, _STRENGTH[strongest(judged, roles)[1].level], judged.change.path
+
+    return sorted((judged for judged in report.changes if _asked_for(judged, view, roles)), key=key)
+
+
+def _asked_for(judged: JudgedChange, view: View, roles: Sequence[str]) -> bool:
+    if view.only and not {*judged.owner_names_a, *judged.owner_names_b}.intersection(view.only):
+        return False
+    return not view.loaded or strongest(judged, roles)[1].level in LOADED
+
+
+def weighs(judged: JudgedChange) -> bool:
+    """Tell whether a change bears on any role."""
+    return any(weight != "none" for weight in judged.bears.values())
+
+
+def owner_rows(report: Report, view: View) -> tuple[list[OwnerRow], list[OwnerRow]]:
+    """Return the owners that differ (most loaded first) and those that are the same to the byte."""
+    rows = [row for row in report.owners if not view.only or row.name in view.only]
+    differing = [row for row in rows if differences(row)]
+    if view.loaded:
+        differing = [row for row in differing if row.loaded]
+    same = [row for row in rows if not differences(row)]
+    differing.sort(key=lambda row: (-row.loaded, row.kind == "unowned", -differences(row), row.name))
+    return differing, same
+
+
+def differences(row: OwnerRow) -> int:
+    """Return how many entries of an owner differ in any way."""
+    tally = row.tally
+    return tally.modified + tally.added + tally.removed + tally.retyped + tally.moved + tally.attributes
+
+
+def version_text(row: OwnerRow) -> str:
+    """Return "1.0" or "1.0 -> 1.1" or "- -> 1.1"."""
+    a = None if row.tally.a is None else row.tally.a.version
+    b = None if row.tally.b is None else row.tally.b.version
+    if row.tally.a is not None and row.tally.b is not None and a == b:
+        return safe(a or "")
+    return f"{safe(a or '-')} \u2192 {safe(b or '-')}"
+
+
+def chain_text(evidence: Evidence) -> str:
+    """Return a chain as one line: ``a -> b ~f~> c``, a tilde arrow naming the function that holds a deferred step."""
+    parts: list[str] = []
+    for position, hop in enumerate(evidence.chain):
+        if position:
+            function = evidence.chain[position - 1].function
+            inside = hop.edge in ("deferred", "dormant", "dynamic", "lazy", "program") and function
+            parts.append(f" ~{safe(function)}~> " if inside and function else " -> ")
+        parts.append(safe(hop.module) if hop.module else path_text(hop.path))
+    return "".join(parts)
+
+
+def chain_steps(evidence: Evidence) -> Iterator[str]:
+    """Yield each step of a chain as ``edge module (path:line, function)``."""
+    for hop in evidence.chain:
+        place = path_text(hop.path) + (f":{hop.line}" if hop.line is not None else "")
+        function = f", {safe(hop.function)}" if hop.function else ""
+        name = f"{safe(hop.module)} " if hop.module else ""
+        yield f"{hop.edge}: {name}({place}{function})"
+
+
+def effect_text(judged: JudgedChange) -> str:
+    """Return "modified, code" and the like."""
+    change = judged.change
+    if change.delta is None or change.status in ("moved", "attributes"):
+        return change.status
+    return f"{change.status}, {change.delta.effect}"
+
+
+def moved_text(judged: JudgedChange) -> str:
+    """Return the path, with the old one where it differs."""
+    change = judged.change
+    if change.path_a is not None and change.path_b is not None and change.path_a != change.path_b:
+        return f"{path_text(change.path_a)} \u2192 {path_text(change.path_b)}"
+    return path_text(change.path)
+
+
+def groups(changes: Sequence[JudgedChange], roles: Sequence[str]) -> list[tuple[str, str, list[JudgedChange]]]:
+    """Group changes that bear on nobody by (why they don't, owner), largest first."""
+    grouped: dict[tuple[str, str], list[JudgedChange]] = {}
+    for judged in changes:
+        level = strongest(judged, roles)[1].level
+        owner = next(iter((*judged.owner_names_b, *judged.owner_names_a)), "unowned")
+        grouped.setdefault((_why_not(judged, level), owner), []).append(judged)
+    return [
+        (why, owner, members)
+        for (why, owner), members in sorted(grouped.items(), key=lambda item: (-len(item[1]), item[0]))
+    ]
+
+
+def _why_not(judged: JudgedChange, level: Level) -> str:
+    change = judged.change
+    if change.status == "moved":
+        return "moved, the bytes are the same"
+    if level == "outside":
+        return "read by no engine (outside)"
+    if level == "unreached":
+        return "never loaded (unreached)"
+    if change.status == "attributes":
+        return "attributes only"
+    if change.delta is not None and change.delta.effect in ("noise", "metadata"):
+        return f"{change.delta.effect}: {safe(change.delta.reason)}"
+    return f"accepted as {level}"
