@@ -725,6 +725,15 @@ class EnvRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str
 
 
+class ArgvRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A command-line option that says something when it has one of ``values`` or a number above ``above``."""
+
+    option: str
+    reason: str
+    values: tuple[str, ...] = ()
+    above: int | None = None
+
+
 class RootGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Modules of which any one makes a root (each member that exists is one); none of them is a blindspot."""
 
@@ -735,8 +744,9 @@ class RootGroup(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class ProfileRole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One kind of process. ``engine``: the claim is about it. ``does``: what it does, in a few words. ``plugins``:
-    entry-point groups loaded in it. ``includes``: roles that can live inside it. ``spawned``: it imports the entry's
-    main module again as ``__mp_main__``."""
+    entry-point groups loaded in it. ``includes``: roles that can live inside it, unless the argv has one of
+    ``includes_unless``. ``spawned``: it is a child that imports the entry's main module again as ``__mp_main__``.
+    ``parent``: the role whose process it is forked from (None: it is the one that the entry starts)."""
 
     name: str
     engine: bool
@@ -745,6 +755,8 @@ class ProfileRole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plugins: tuple[str, ...] = ()
     includes: tuple[str, ...] = ()
     spawned: bool = True
+    parent: str | None = None
+    includes_unless: tuple[ArgvRule, ...] = ()
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
