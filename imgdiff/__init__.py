@@ -1,0 +1,86 @@
+"""Forensic diff of two container images.
+
+``diff(a, b)`` returns a :class:`~imgdiff.model.Report`; ``render(report, "markdown")`` makes text of it. That, the
+options of :func:`diff` and the error tree are the public API::
+
+    import imgdiff
+
+    report = imgdiff.diff("fixtures/story/a", "fixtures/story/b")
+    print(report.verdict.outcome, report.verdict.headline)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from imgdiff.errors import ImgdiffError
+
+if TYPE_CHECKING:
+    from imgdiff.model import Report
+
+try:
+    __version__ = version("imgdiff-oci")
+except PackageNotFoundError:  # a checkout that was never installed
+    __version__ = "0+unknown"
+
+__all__ = ["ImgdiffError", "__version__", "diff", "render"]
+
+
+def diff(
+    a: str,
+    b: str,
+    *,
+    platform: str | None = None,
+    entry: str | None = None,
+    roles: Sequence[str] = (),
+    accept: Sequence[str] = (),
+    profile: str | None = None,
+    cache_dir: Path | None = None,
+    cache: bool = True,
+    jobs: int | None = None,
+) -> Report:
+    """Compare two images and return the report.
+
+    Args:
+        a: Reference of the first image, as on the command line (``DIR``, ``oci:DIR:TAG``, ``docker-archive:FILE``).
+        b: Reference of the second one.
+        platform: ``os/arch[/variant]`` to pick from an index.
+        entry: A command line instead of the images' own (a bare module name means ``python -m``).
+        roles: The roles that the claim is about (default: the profile's engine roles).
+        accept: Levels of evidence taken as not loaded: ``dormant`` or nothing.
+        profile: An engine profile by name (default: the one that is recognised).
+        cache_dir: Where the cache lies (default: the user's cache directory).
+        cache: False uses a temporary cache that is removed afterwards.
+        jobs: Processes to use (default: all cores).
+
+    Raises:
+        ImgdiffError: an image can't be read or used; ``str(error)`` is one sentence, ``error.hint`` says what to do.
+    """
+    from imgdiff.pipeline import Options
+    from imgdiff.pipeline import diff as run
+
+    return run(
+        a,
+        b,
+        Options(
+            platform=platform,
+            entry=entry,
+            roles=tuple(roles),
+            accept=tuple(accept),
+            profile=profile,
+            cache_dir=cache_dir,
+            cache=cache,
+            jobs=jobs,
+        ),
+    )
+
+
+def render(report: Report, format: str = "terminal", *, color: bool = False, width: int = 80) -> str:  # noqa: A002  the word of the command line's --format
+    """Return a report as text: ``terminal``, ``json`` or ``markdown``."""
+    from imgdiff.reports import View
+    from imgdiff.reports import render as make
+
+    return make(report, format, View(), color=color, width=width)

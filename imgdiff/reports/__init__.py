@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from imgdiff.model import Report
-from imgdiff.reports import json_v1, markdown, terminal
+from imgdiff.reports import json_v1, markdown, progress, terminal
 from imgdiff.reports._view import EXIT_CODES, View, safe
 
-__all__ = ["EXIT_CODES", "FORMATS", "View", "render", "summary"]
+__all__ = ["EXIT_CODES", "FORMATS", "View", "progress", "render", "safe", "summary"]
 
 
 def _terminal(report: Report, view: View, color: bool, width: int) -> str:

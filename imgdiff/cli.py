@@ -1,0 +1,232 @@
+"""click commands and exit codes, nothing else.
+
+Exit codes: 0 identical or killed, 1 stands, 3 undecided, 2 trouble or wrong usage. Reports go to stdout, progress
+and the summary to stderr.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import click
+
+import imgdiff
+from imgdiff import pipeline
+from imgdiff.errors import ImgdiffError, UsageError
+from imgdiff.reports import EXIT_CODES, FORMATS, View, progress, render, safe, summary
+from imgdiff.store import Store
+
+_CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+_SUBCOMMANDS = ("cache",)
+
+
+class _Main(click.Group):
+    """``imgdiff A B`` is the main job; a first word that names a subcommand is one (``./cache`` is a path)."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args:
+            raise click.UsageError("two images are wanted: imgdiff A B", ctx)
+        if not any(word in self.commands for word in args[:1]) and args[0] not in ("-h", "--help", "--version"):
+            args = ["diff", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_Main, context_settings=_CONTEXT)
+@click.version_option(imgdiff.__version__, prog_name="imgdiff")
+def cli() -> None:
+    """Tell whether the difference between two container images can explain what a process does.
+
+    imgdiff A B compares them (imgdiff diff --help has the options); imgdiff cache shows or clears the cache.
+    """
+
+
+@cli.command("diff")
+@click.argument("a")
+@click.argument("b")
+@click.option(
+    "--format", "formats", multiple=True, type=click.Choice(tuple(FORMATS)), help="May be given several times."
+)
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    multiple=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write to this file instead of stdout; one for each --format, in order. Without --format, its ending tells.",
+)
+@click.option("--platform", metavar="OS/ARCH[/VARIANT]", help="Pick this one from an image index.")
+@click.option("--entry", metavar="COMMAND", help="Trace from this command line (a bare module name means python -m).")
+@click.option("--role", "roles", multiple=True, metavar="ROLE", help="Judge the claim for this role.")
+@click.option("--profile", metavar="NAME", help="Use this engine profile instead of the one recognised.")
+@click.option(
+    "--accept",
+    multiple=True,
+    type=click.Choice(("dormant",)),
+    help="Take files that only unreferenced functions could load as not loaded; the verdict says so.",
+)
+@click.option("--only", multiple=True, metavar="OWNER", help="Show this owner's differences only.")
+@click.option("--loaded", is_flag=True, help="Show only what some role loads.")
+@click.option("--cache-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the cache lies.")
+@click.option("--no-cache", is_flag=True, help="Use a temporary cache and remove it.")
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes to use; all cores by default.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress and no summary.")
+@click.option("-v", "--verbose", count=True, help="Show all rows and whole chains; twice: every file.")
+def diff_command(
+    a: str,
+    b: str,
+    formats: tuple[str, ...],
+    outputs: tuple[Path, ...],
+    platform: str | None,
+    entry: str | None,
+    roles: tuple[str, ...],
+    profile: str | None,
+    accept: tuple[str, ...],
+    only: tuple[str, ...],
+    loaded: bool,
+    cache_dir: Path | None,
+    no_cache: bool,
+    jobs: int | None,
+    quiet: bool,
+    verbose: int,
+) -> None:
+    """Compare images A and B.
+
+    Exit codes: 0 identical or killed, 1 stands, 3 undecided, 2 trouble.
+    """
+    targets = _targets(formats, outputs)
+    if a == b:
+        raise UsageError("both references are the same", "name two images, or two tags or digests of one layout")
+    options = pipeline.Options(
+        platform=platform,
+        entry=entry,
+        roles=roles,
+        accept=accept,
+        profile=profile,
+        cache_dir=cache_dir,
+        cache=not no_cache,
+        jobs=jobs,
+        argv=("imgdiff", *sys.argv[1:]),
+    )
+    with progress.display(enabled=not quiet and sys.stderr.isatty()) as shown:
+        report = pipeline.diff(a, b, options, shown)
+    view = View(only=only, loaded=loaded, verbose=verbose)
+    _check_owners(only, {row.name for row in report.owners})
+    for format_, path in targets:
+        color = path is None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        text = render(report, format_, view, color=color, width=_width(path))
+        _write(path, text)
+    if not quiet and any(path is not None or format_ != "terminal" for format_, path in targets):
+        click.echo(summary(report), err=True)
+    sys.exit(EXIT_CODES[report.verdict.outcome])
+
+
+def _targets(formats: tuple[str, ...], outputs: tuple[Path, ...]) -> list[tuple[str, Path | None]]:
+    """Pair formats with files, in order; a format without a file goes to stdout; a lone file's ending tells."""
+    if not formats and not outputs:
+        return [("terminal", None)]
+    if not formats:
+        return [(_by_ending(path), path) for path in outputs]
+    if len(outputs) > len(formats):
+        raise UsageError("there are more -o than --format", "give one --format for each file, or none at all")
+    targets = [(format_, outputs[i] if i < len(outputs) else None) for i, format_ in enumerate(formats)]
+    if sum(path is None for _, path in targets) > 1:
+        raise UsageError("only one report can go to stdout", "give each further --format a file with -o")
+    return targets
+
+
+def _by_ending(path: Path) -> str:
+    formats = {".json": "json", ".md": "markdown", ".markdown": "markdown", ".txt": "terminal"}
+    if path.suffix not in formats:
+        raise UsageError(f"the ending of {str(path)!r} names no format", "add --format terminal, json or markdown")
+    return formats[path.suffix]
+
+
+def _check_owners(only: tuple[str, ...], names: set[str]) -> None:
+    unknown = [name for name in only if name not in names]
+    if unknown:
+        raise UsageError(f"no owner is called {unknown[0]!r}", "the table by owner and the JSON report have the names")
+
+
+def _width(path: Path | None) -> int:
+    if path is None and sys.stdout.isatty():
+        return max(60, min(os.get_terminal_size(sys.stdout.fileno()).columns, 160))
+    return 80 if path is None else 100
+
+
+def _write(path: Path | None, text: str) -> None:
+    """Write a report whole or not at all: a file appears under its name only when it is complete."""
+    if path is None:
+        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
+        sys.stdout.buffer.flush()
+        return
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UsageError(f"{str(path)!r} can't be written: {error.strerror}", "choose another file with -o") from error
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+@cli.group("cache")
+def cache_group() -> None:
+    """Show, clear or shrink the cache of layer indexes and facts."""
+
+
+_cache_dir = click.option("--cache-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the cache lies.")
+
+
+@cache_group.command("info")
+@_cache_dir
+def cache_info(cache_dir: Path | None) -> None:
+    """Say where the cache lies and how large it is."""
+    with Store.open(cache_dir) as store:
+        for name, value in store.info().items():
+            click.echo(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
+
+
+@cache_group.command("clear")
+@_cache_dir
+def cache_clear(cache_dir: Path | None) -> None:
+    """Remove everything that is cached."""
+    with Store.open(cache_dir) as store:
+        store.clear()
+
+
+@cache_group.command("prune")
+@click.option("--max-size", type=click.IntRange(0), default=20_000, show_default=True, metavar="MB")
+@_cache_dir
+def cache_prune(max_size: int, cache_dir: Path | None) -> None:
+    """Remove what was not used for longest, until the cache fits in --max-size megabytes."""
+    with Store.open(cache_dir) as store:
+        store.prune(max_size * 1_000_000)
+
+
+def main() -> NoReturn:
+    """Run the command line; every expected trouble is one sentence on stderr and exit code 2."""
+    try:
+        cli.main(standalone_mode=False, prog_name="imgdiff")
+    except click.exceptions.Exit as exit_:
+        sys.exit(exit_.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)  # so that a calling shell sees an interrupt, not an error
+    except click.ClickException as error:
+        click.echo(f"imgdiff: {safe(error.format_message())}", err=True)
+        hint = "imgdiff --help" if not isinstance(error, click.UsageError) else "imgdiff diff --help has the options"
+        click.echo(f"  hint: {hint}", err=True)
+    except ImgdiffError as error:
+        click.echo(f"imgdiff: {safe(str(error))}", err=True)
+        if error.hint:
+            click.echo(f"  hint: {safe(error.hint)}", err=True)
+    except BrokenPipeError:
+        sys.stderr.close()
+    sys.exit(2)

@@ -1,0 +1,407 @@
+"""The flow: open, index, flatten, attribute, compare, explain, trace, judge. The one place that knows all stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+import imgdiff
+from imgdiff import attribution as attributing
+from imgdiff import config as configs
+from imgdiff import engines, explanation, resolution, sources, tree, verdict
+from imgdiff.comparison import compare
+from imgdiff.errors import UsageError
+from imgdiff.facts import Facts, ImageFacts
+from imgdiff.kinds import bytecode
+from imgdiff.layer import Progress, index_layers, read_contents
+from imgdiff.model import (
+    Attribution,
+    Blindspot,
+    Change,
+    Comparison,
+    Evidence,
+    Image,
+    ImageSummary,
+    Integrity,
+    JudgedChange,
+    LayerIndex,
+    Level,
+    Profile,
+    Report,
+    ResolutionChange,
+    RoleInfo,
+    Side,
+    Trace,
+    Tree,
+)
+from imgdiff.naming import owner_rows, unique_names
+from imgdiff.store import Store
+from imgdiff.trace import trace
+
+ACCEPTABLE: frozenset[str] = frozenset({"dormant"})
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What a run was asked for.
+
+    ``platform``: os/arch[/variant] out of an index. ``entry``: another command line than the image's. ``roles``: the
+    roles that the claim is about (default: the profile's engine roles). ``accept``: levels taken as not loaded.
+    ``profile``: an engine profile by name (default: recognised). ``cache_dir``: None for the user's own; ``cache``
+    False for a temporary one. ``jobs``: processes (default: all cores). ``argv``: for the report.
+    """
+
+    platform: str | None = None
+    entry: str | None = None
+    roles: tuple[str, ...] = ()
+    accept: tuple[str, ...] = ()
+    profile: str | None = None
+    cache_dir: Path | None = None
+    cache: bool = True
+    jobs: int | None = None
+    argv: tuple[str, ...] = ()
+
+
+class Indexed(msgspec.Struct, frozen=True):  # holds live objects: never serialised
+    """One image, read and attributed."""
+
+    side: Side
+    image: Image
+    indexes: tuple[LayerIndex, ...]
+    tree: Tree
+    attribution: Attribution
+    facts: ImageFacts
+    read: Callable[[Sequence[bytes]], Iterator[tuple[bytes, Any]]]
+
+
+def diff(
+    reference_a: str, reference_b: str, options: Options | None = None, progress: Progress | None = None
+) -> Report:
+    """Compare two images and return the report. Raises ImgdiffError where an image can't be used."""
+    options = options or Options()
+    _check(options)
+    with open_store(options) as store:
+        image_a = sources.open_image(reference_a, options.platform)
+        image_b = sources.open_image(reference_b, options.platform)
+        facts = Facts(store, options.jobs)
+        try:
+            a, b = index((image_a, image_b), store, facts, progress, options.jobs)
+            return _compare(a, b, store, options)
+        finally:
+            facts.close()
+
+
+def _check(options: Options) -> None:
+    for level in options.accept:
+        if level not in ACCEPTABLE:
+            raise UsageError(f"level {level!r} can't be accepted as not loaded", "only dormant can: --accept dormant")
+
+
+@contextmanager
+def open_store(options: Options) -> Iterator[Store]:
+    """Open the user's cache, the one at ``cache_dir``, or a temporary one that is gone afterwards."""
+    store = Store.open(options.cache_dir) if options.cache else Store.temporary()
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def index(
+    images: tuple[Image, Image], store: Store, facts: Facts, progress: Progress | None, jobs: int | None
+) -> tuple[Indexed, Indexed]:
+    """Read both images' layers, each once, and say what stands where and whose it is."""
+    layers = [layer for image in images for layer in image.layers]
+    indexes = index_layers(layers, store, progress, jobs)
+    split = len(images[0].layers)
+    texts = store.texts(indexes)
+
+    def one(side: Side, image: Image, own: tuple[LayerIndex, ...]) -> Indexed:
+        merged = tree.flatten(own)
+        attribution = attributing.attribute(merged, texts, side)
+        return Indexed(side, image, own, merged, attribution, ImageFacts(merged, texts, facts), _reader(image, merged))
+
+    return one("a", images[0], tuple(indexes[:split])), one("b", images[1], tuple(indexes[split:]))
+
+
+def _reader(image: Image, merged: Tree) -> Callable[[Sequence[bytes]], Iterator[tuple[bytes, Any]]]:
+    """Return a function that reads whole files of an image again, layer by layer."""
+
+    def read(paths: Sequence[bytes]) -> Iterator[tuple[bytes, Any]]:
+        wanted: dict[int, list[bytes]] = {}
+        for path in paths:
+            wanted.setdefault(merged.layers.get(path, 0), []).append(path)
+        for layer, members in sorted(wanted.items()):
+            yield from read_contents(image.layers[layer], members)
+
+    return read
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Comparing two indexed images
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def _compare(a: Indexed, b: Indexed, store: Store, options: Options) -> Report:
+    profile = _profile(a, b, options)
+    claim = _claim(profile, options)
+    accepted: frozenset[Level] = frozenset(level for level in ("dormant",) if level in options.accept)
+    comparison = compare(
+        a.tree,
+        a.attribution,
+        b.tree,
+        b.attribution,
+        attributing.owner_roots(a.attribution, a.tree),
+        attributing.owner_roots(b.attribution, b.tree),
+    )
+    trace_a, trace_b = (
+        trace(x.tree, x.attribution, x.facts, x.image.config, profile, options.entry, x.side) for x in (a, b)
+    )
+    explained = explanation.explain(comparison.changes, explanation.Sides(_side(a), _side(b)), store)
+    changes = explanation.weigh_versions(explained.changes, trace_a, trace_b, profile)
+    resolved = _resolution(a, trace_a, b, trace_b, changes) + explained.resolution
+    judged = _judge_changes(changes, trace_a, trace_b, profile, accepted)
+    config = configs.compare_configs(a.image.config, b.image.config, profile, engines.common_env())
+    blindspots = _blindspots(a, trace_a, b, trace_b, comparison, explained.blindspots, profile)
+    findings = verdict.Findings(
+        judged,
+        resolved,
+        config,
+        blindspots,
+        _caveats(a, trace_a, b, trace_b, judged, claim, options),
+        unread=bool(comparison.blindspots) or any(spot.what == "unread" for spot in blindspots),
+    )
+    return _report(a, trace_a, b, trace_b, comparison, findings, profile, claim, accepted, options)
+
+
+def _side(indexed: Indexed) -> explanation.OneSide:
+    return explanation.OneSide(indexed.tree, indexed.attribution, indexed.facts, indexed.read)
+
+
+def _profile(a: Indexed, b: Indexed, options: Options) -> Profile:
+    if options.profile is not None:
+        profiles = {profile.name: profile for profile in engines.load_profiles()}
+        if options.profile not in profiles:
+            known = ", ".join(sorted(profiles))
+            raise UsageError(f"there is no engine profile {options.profile!r}", f"there are: {known}")
+        return profiles[options.profile]
+    found = engines.recognise(b.attribution, b.tree)
+    return found if found.package is not None else engines.recognise(a.attribution, a.tree)
+
+
+def _claim(profile: Profile, options: Options) -> tuple[str, ...]:
+    names = [role.name for role in profile.roles]
+    for role in options.roles:
+        if role not in names:
+            raise UsageError(f"profile {profile.name} has no role {role!r}", f"it has: {', '.join(names)}")
+    return tuple(dict.fromkeys(options.roles)) or tuple(role.name for role in profile.roles if role.engine)
+
+
+def _resolution(
+    a: Indexed, trace_a: Trace, b: Indexed, trace_b: Trace, changes: Sequence[Change]
+) -> tuple[ResolutionChange, ...]:
+    paired = [(x.path_a, x.path_b) for x in changes if x.path_a is not None and x.path_b is not None]
+    return (
+        *resolution.compare_resolution(trace_a, trace_b, paired),
+        *resolution.compare_distributions(a.attribution, a.tree, trace_a, b.attribution, b.tree, trace_b),
+    )
+
+
+def _judge_changes(
+    changes: Sequence[Change], trace_a: Trace, trace_b: Trace, profile: Profile, accepted: frozenset[Level]
+) -> list[JudgedChange]:
+    judged = []
+    for change in changes:
+        load: dict[str, Evidence] = {}
+        for role in (role.name for role in profile.roles):
+            in_a, in_b = trace_a.roles[role], trace_b.roles[role]
+            present = [
+                side.evidence(path) for side, path in ((in_a, change.path_a), (in_b, change.path_b)) if path is not None
+            ]
+            if change.path_a is None and change.b is not None and change.path_b is not None:
+                present.append(in_a.absent(change.path_b, change.b))
+            if change.path_b is None and change.a is not None and change.path_a is not None:
+                present.append(in_b.absent(change.path_a, change.a))
+            evidence = present[0]
+            for other in present[1:]:
+                evidence = verdict.stronger(evidence, other)
+            load[role] = evidence
+        bears = {role: verdict.bears(change, evidence, accepted) for role, evidence in load.items()}
+        judged.append(JudgedChange(change, load, bears))
+    return judged
+
+
+def _blindspots(
+    a: Indexed,
+    trace_a: Trace,
+    b: Indexed,
+    trace_b: Trace,
+    comparison: Comparison,
+    explained: Sequence[Blindspot],
+    profile: Profile,
+) -> tuple[Blindspot, ...]:
+    """Collect every stage's blindspots; one that has a path and no roles yet blocks the roles that may reach it."""
+    roles = tuple(role.name for role in profile.roles)
+    spots: list[Blindspot] = [*trace_a.blindspots, *trace_b.blindspots]
+    read = [*comparison.blindspots, *explained]
+    for indexed in (a, b):
+        own = (*indexed.tree.blindspots, *indexed.attribution.blindspots)
+        read += [msgspec.structs.replace(spot, image=indexed.side) for spot in own]
+    for spot in read:
+        if spot.roles:
+            spots.append(spot)
+            continue
+        side, merged = (trace_a, a.tree) if spot.image == "a" else (trace_b, b.tree)
+        blocked = roles
+        if spot.path is not None and spot.path in merged and merged.get(spot.path) is not None:
+            levels = {role: side.roles[role].evidence(spot.path).level for role in roles}
+            blocked = tuple(role for role in roles if levels[role] not in ("unreached", "outside"))
+        spots.append(msgspec.structs.replace(spot, roles=blocked))
+    return tuple(
+        sorted(dict.fromkeys(spots), key=lambda spot: (spot.image or "", spot.path or b"", spot.what, spot.reason))
+    )
+
+
+def _caveats(
+    a: Indexed,
+    trace_a: Trace,
+    b: Indexed,
+    trace_b: Trace,
+    judged: Sequence[JudgedChange],
+    claim: Sequence[str],
+    options: Options,
+) -> list[str]:
+    caveats: list[str] = []
+    for indexed in (a, b):
+        if indexed.image.config is None:
+            hint = "" if options.entry else "; --entry gives the command line"
+            caveats.append(
+                f"{indexed.side} is a root file system without a config: entry point, ENV, user and working directory "
+                f"are not compared{hint}."
+            )
+    outside: dict[str, int] = {}
+    for change in judged:
+        if all(change.load[role].level == "outside" for role in claim):
+            owners = change.change.owners_b or change.change.owners_a
+            name = owners[0].name if owners else "unowned"
+            outside[name] = outside.get(name, 0) + 1
+    if outside:
+        named = ", ".join(
+            f"{name} {count:,}" for name, count in sorted(outside.items(), key=lambda x: (-x[1], x[0]))[:5]
+        )
+        caveats.append(
+            f"{sum(outside.values()):,} differing files are on the list of what no engine reads (by owner: {named})."
+        )
+    caveats += dict.fromkeys((*trace_a.caveats, *trace_b.caveats))
+    caveats.append(
+        "Not covered: the host's kernel, drivers and devices, mounts and volumes, model files, and ENV or arguments "
+        "given when the container is started."
+    )
+    return caveats
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# The report
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def _report(
+    a: Indexed,
+    trace_a: Trace,
+    b: Indexed,
+    trace_b: Trace,
+    comparison: Comparison,
+    findings: verdict.Findings,
+    profile: Profile,
+    claim: Sequence[str],
+    accepted: frozenset[Level],
+    options: Options,
+) -> Report:
+    judged_verdict = verdict.judge(findings, profile, claim, accepted)
+    preferred = {
+        resolved.owner
+        for side in (trace_a, trace_b)
+        for role in claim
+        for _, resolved in side.roles[role].modules.values()
+        if resolved.owner is not None
+    }
+    names = unique_names(comparison.tallies, preferred)
+    named = [
+        msgspec.structs.replace(
+            judged,
+            owner_names_a=tuple(sorted({names[owner] for owner in judged.change.owners_a})),
+            owner_names_b=tuple(sorted({names[owner] for owner in judged.change.owners_b})),
+        )
+        for judged in findings.changes
+    ]
+    named.sort(key=_order)
+    integrity: tuple[Integrity, ...] = (
+        *a.attribution.integrity,
+        *trace_a.integrity,
+        *b.attribution.integrity,
+        *trace_b.integrity,
+    )
+    return Report(
+        version=imgdiff.__version__,
+        argv=tuple(configs.redact_argv(options.argv)),
+        pythons=tuple(f"{major}.{minor}" for major, minor in bytecode.Compilers().minors()),
+        image_a=_summary(a),
+        image_b=_summary(b),
+        profile=profile.name if profile.package is not None else None,
+        roles={
+            role.name: RoleInfo(
+                tuple(dict.fromkeys((*trace_a.roles[role.name].roots, *trace_b.roles[role.name].roots))),
+                judged_verdict.roles[role.name].confidence,
+            )
+            for role in profile.roles
+        },
+        verdict=judged_verdict,
+        owners=owner_rows(comparison.tallies, names, named, claim),
+        changes=tuple(named),
+        resolution=tuple(findings.resolution),
+        config=tuple(findings.config),
+        integrity=tuple(sorted(integrity, key=lambda item: (item.image, item.code, item.path or b"", item.message))),
+        blindspots=tuple(findings.blindspots),
+        mtime_only=comparison.mtime_only,
+    )
+
+
+def _order(judged: JudgedChange) -> tuple[bool, bytes, bytes, bytes]:
+    owners = judged.owner_names_b or judged.owner_names_a
+    first = owners[0] if owners else ""
+    change = judged.change
+    return first.startswith("unowned:"), first.encode("utf-8", "surrogateescape"), change.path, change.path_a or b""
+
+
+def _summary(indexed: Indexed) -> ImageSummary:
+    image = indexed.image
+    entries = indexed.tree.entries.values()
+    hardlinks = indexed.tree.hardlinks
+    layers = []
+    for layer, layer_index in zip(image.layers, indexed.indexes, strict=True):
+        descriptor = layer.descriptor
+        layers.append(
+            (
+                layer_index.diff_id,
+                descriptor.digest if descriptor is not None and descriptor.digest else None,
+                descriptor.size if descriptor is not None and descriptor.size >= 0 else layer_index.size,
+                descriptor.media_type if descriptor is not None else "",
+            )
+        )
+    return ImageSummary(
+        reference=configs.redact_text(image.reference),
+        source=image.source,
+        manifest_digest=image.manifest_digest,
+        config_digest=image.config_digest,
+        platform=image.platform,
+        layers=tuple(layers),
+        files=sum(entry.type in ("file", "symlink") for entry in entries),
+        bytes=sum(
+            entry.size
+            for entry in entries
+            if entry.type == "file" and hardlinks.get(entry.path, entry.path) == entry.path
+        ),
+    )
