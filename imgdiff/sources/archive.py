@@ -42,21 +42,16 @@ def read(reference: Reference, platform: str | None) -> Image:
         )
     files = ArchiveFiles(path)
     oci, saved = "index.json" in files, "manifest.json" in files
-    if reference.scheme == "docker-archive" and (saved or not oci):
-        return choose_saved(reference, platform, files)
-    if oci:
-        return read_layout(
-            reference, platform, files, "docker-archive" if saved and not reference.scheme else "oci-archive"
-        )
-    if reference.scheme == "oci-archive":
-        raise UnknownReferenceError(f"{files.where} is no OCI layout: it has no index.json", "try docker-archive:")
-    if saved:
-        return choose_saved(reference, platform, files)
-    if "repositories" in files:
+    if not oci and not saved and "repositories" in files:
         raise ImageError(
             f"{files.where} was saved by a docker before 1.10 and has no manifest.json",
             "load it into an engine of today and save it again",
         )
+    if reference.scheme == "docker-archive" or (saved and not oci and reference.scheme is None):
+        return choose_saved(reference, platform, files)
+    if reference.scheme == "oci-archive" or oci:
+        source = "docker-archive" if saved and reference.scheme is None else "oci-archive"
+        return read_layout(reference, platform, files, source)
     raise UnknownReferenceError(
         f"{files.where} is a tar archive without an image: it has neither index.json nor manifest.json",
         "an exported container or another root file system is read from a directory: unpack it and name that",
