@@ -14,7 +14,10 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterable
+from functools import cache
 from typing import IO
+
+from imgdiff.kinds.bytecode._header import FINAL_MAGIC
 
 MAX_SOURCE = 4 * 1024 * 1024
 """Bytes of source that are compiled or parsed at most."""
@@ -28,10 +31,9 @@ _MAGIC = int.from_bytes(importlib.util.MAGIC_NUMBER[:2], "little")
 
 # What the child runs: requests are lines "optimize length\n" and the source; answers "status length\n" and the body.
 _CHILD = """
-import importlib.util, marshal, sys, warnings
+import marshal, sys, warnings
 warnings.simplefilter("ignore")
 out, inp = sys.stdout.buffer, sys.stdin.buffer
-out.write(b"%d 0\\n" % int.from_bytes(importlib.util.MAGIC_NUMBER[:2], "little")); out.flush()
 while True:
     line = inp.readline()
     if not line:
@@ -49,19 +51,14 @@ while True:
 class Compilers:
     """Compilers by magic number: this process's own, and those of other interpreters on this machine.
 
-    ``interpreters`` are paths of executables. One that does not start is left out. Close it, or use it in a ``with``.
+    ``interpreters`` are paths of executables; None takes every ``python3.N`` on PATH whose minor we can read. One
+    that does not start is left out. A child starts with the first question to it: close them, or use ``with``.
     """
 
-    def __init__(self, interpreters: Iterable[str] = ()) -> None:
-        self._waiting = list(interpreters)
+    def __init__(self, interpreters: Iterable[str] | None = None) -> None:
+        self._interpreters = _on_path() if interpreters is None else tuple(interpreters)
         self._children: dict[int, subprocess.Popen[bytes]] = {}
-        self._paths: dict[int, str] = {}
-
-    @classmethod
-    def at_hand(cls) -> Compilers:
-        """Take every ``python3.N`` that PATH finds, for the minors that we can read, but for the running one."""
-        names = [f"python3.{minor}" for minor in range(8, 15) if minor != sys.version_info.minor]
-        return cls([path for name in names if (path := shutil.which(name))])
+        self._known: dict[int, str] | None = None
 
     def __enter__(self) -> Compilers:
         return self
@@ -75,11 +72,19 @@ class Compilers:
             _end(child)
         self._children.clear()
 
-    @property
-    def magics(self) -> frozenset[int]:
-        """The magic numbers that can be compiled for."""
-        self._start()
-        return frozenset({_MAGIC, *self._children})
+    def minors(self) -> tuple[tuple[int, int], ...]:
+        """Return the minors whose final releases can be compiled for, sorted."""
+        magics = {_MAGIC, *self._paths()}
+        return tuple(sorted(minor for minor, magic in FINAL_MAGIC.items() if magic in magics))
+
+    def _paths(self) -> dict[int, str]:
+        if self._known is None:
+            self._known = {}
+            for path in self._interpreters:
+                magic = _probe(path)
+                if magic is not None and magic != _MAGIC:
+                    self._known.setdefault(magic, path)
+        return self._known
 
     def compile(self, source: bytes, magic: int, optimize: int) -> bytes | None:
         """Return the marshalled code object of a source under the Python with this magic number.
@@ -90,49 +95,52 @@ class Compilers:
             raise CompileError(f"is larger than {MAX_SOURCE} bytes")
         if magic == _MAGIC:
             return _compile_here(source, optimize)
-        self._start()
-        child = self._children.get(magic)
-        if child is None:
+        path = self._paths().get(magic)
+        if path is None:
             return None
         try:
+            child = self._children.get(magic)
+            if child is None:
+                child = self._children[magic] = _spawn(path)
             return _ask(child, source, optimize)
         except (OSError, EOFError):
             # The compiler crashed on this source; the next one gets a fresh process.
-            _end(self._children.pop(magic))
-            started = _spawn(self._paths[magic])
-            if started is not None:
-                self._children[magic] = started[1]
+            if magic in self._children:
+                _end(self._children.pop(magic))
             raise CompileError("ended the interpreter that compiled it") from None
 
-    def _start(self) -> None:
-        for path in self._waiting:
-            started = _spawn(path)
-            if started is None:
-                continue
-            magic, child = started
-            if magic in self._children or magic == _MAGIC:
-                _end(child)
-            else:
-                self._children[magic] = child
-                self._paths[magic] = path
-        self._waiting = []
+
+def _on_path() -> tuple[str, ...]:
+    names = [f"python{major}.{minor}" for major, minor in FINAL_MAGIC if minor != sys.version_info.minor]
+    return tuple(path for name in names if (path := shutil.which(name)))
 
 
-def _spawn(path: str) -> tuple[int, subprocess.Popen[bytes]] | None:
-    """Start an interpreter; return its magic number and the process, or None if it is none that runs here."""
-    environment = {key: os.environ[key] for key in ("PATH", "LD_LIBRARY_PATH") if key in os.environ}
-    command = [path, "-I", "-S", "-c", _CHILD]
+@cache
+def _probe(path: str) -> int | None:
+    """Return the magic number of an interpreter; None if it is none that runs here."""
+    code = "import importlib.util; print(int.from_bytes(importlib.util.MAGIC_NUMBER[:2], 'little'))"
     try:
-        child = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
+        done = subprocess.run(
+            [path, "-I", "-S", "-c", code],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=_environment(),
+            check=True,
         )
-    except OSError:
+        return int(done.stdout)
+    except (OSError, ValueError, subprocess.CalledProcessError):
         return None
-    try:
-        return _answer(child)[0], child
-    except (OSError, EOFError):
-        _end(child)
-        return None
+
+
+def _environment() -> dict[str, str]:
+    return {key: os.environ[key] for key in ("PATH", "LD_LIBRARY_PATH") if key in os.environ}
+
+
+def _spawn(path: str) -> subprocess.Popen[bytes]:
+    command = [path, "-I", "-S", "-c", _CHILD]
+    return subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment()
+    )
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -61,7 +61,7 @@ def delta(a: bytes, b: bytes) -> Delta:
     literals = _version_literals(*trees)
     if literals and _same_type_comments(a, b, literals=True):
         names = ", ".join(dict.fromkeys(literal["name"] for literal in literals))
-        detail: dict[str, Any] = {"literals": literals}
+        detail: dict[str, Any] = {"versions": literals}
         plain = [literal for literal in literals if literal["name"] in {"__version__", "version"}]
         if plain:
             detail["version"] = {"a": plain[0]["a"], "b": plain[0]["b"]}
