@@ -164,7 +164,7 @@ def _compare(a: Indexed, b: Indexed, store: Store, options: Options) -> Report:
     changes = explanation.weigh_versions(explained.changes, trace_a, trace_b, profile)
     resolved = _resolution(a, trace_a, b, trace_b, changes) + explained.resolution
     judged = _judge_changes(changes, trace_a, trace_b, profile, accepted)
-    config = configs.compare_configs(a.image.config, b.image.config, profile, engines.common_env())
+    config = configs.compare_configs(a.image.config, b.image.config, profile, engines.common().env)
     blindspots = _blindspots(a, trace_a, b, trace_b, comparison, explained.blindspots, profile)
     findings = verdict.Findings(
         judged,

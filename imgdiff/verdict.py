@@ -111,9 +111,8 @@ def _judge_role(findings: Findings, role: str, accepted: Collection[Level]) -> R
     reasons: list[str] = []
     reasons += _stands(standing, [change for change, weight in resolution if weight == "stands"], findings.config, role)
     stands = bool(reasons)
-    undecided = _undecided(
-        open_, [c for c, weight in resolution if weight == "undecided"], findings.config, blocking, role
-    )
+    possible = [change for change, weight in resolution if weight == "undecided"]
+    undecided = list(_undecided(open_, possible, findings.config, blocking, role))
     reasons += undecided
     outcome: Outcome
     if stands:

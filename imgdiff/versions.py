@@ -1,0 +1,181 @@
+"""A changed version is no mere metadata where it selects behaviour. Pure.
+
+A local label (``+cpu``) can choose a platform; a release number can pass or fail a gate in reached code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+from packaging.version import InvalidVersion, Version
+
+from imgdiff.model import Attribution, Change, Delta, FactSource, Hop, ModuleFacts, Profile, Trace
+
+_BUILD_LABEL = re.compile(r"^(g[0-9a-f]{6,40}|git[.a-z0-9]*|d\d{8}|[0-9a-f]{7,40}|precompiled)$")
+_VERSION_LIKE = re.compile(
+    r"(?<![\w.])v?(\d+(?:\.\d+)+(?:[._-]?(?:a|b|c|rc|alpha|beta|pre|preview|post|rev|r|dev)\.?\d*)*(?:\+[\w.]+)?)"
+)
+_MOST_LINES = 5
+
+
+def weigh_versions(
+    changes: Sequence[Change],
+    sides: Sequence[tuple[Attribution, FactSource, Trace]],
+    profile: Profile,
+) -> tuple[Change, ...]:
+    """Return the changes with the deltas of changed versions sharpened.
+
+    ``sides`` are (attribution, facts, trace) of a and b. A metadata change whose detail has a ``version`` with two
+    sides stays metadata where its label is only a commit or a date and no reached file that asks for it holds a
+    version literal between the two; else it is ``code`` (label) or asks to be settled (literal), with those lines.
+    """
+    return tuple(_weigh(change, sides, profile) for change in changes)
+
+
+def _weigh(change: Change, sides: Sequence[tuple[Attribution, FactSource, Trace]], profile: Profile) -> Change:
+    delta = change.delta
+    if delta is None or delta.effect != "metadata":
+        return change
+    for a, b in _versions(delta.detail):
+        if a == b:
+            continue
+        names = _distributions(change, sides)
+        label = _label_matters(a, b, names, profile, sides)
+        if label is not None:
+            return msgspec.structs.replace(change, delta=Delta("code", label, delta.detail))
+        lines = list(_gates(a, b, names, change, sides))
+        if lines:
+            shown = "; ".join(lines[:_MOST_LINES]) + (
+                f" and {len(lines) - _MOST_LINES} more" if len(lines) > _MOST_LINES else ""
+            )
+            reason = f"{delta.reason.rstrip('.')}, but code that is reached asks for the version and compares: {shown}."
+            return msgspec.structs.replace(
+                change,
+                delta=Delta(
+                    "metadata",
+                    reason,
+                    {**delta.detail, "gates": lines[:50]},
+                    settle="Read the named lines: where none decides otherwise for the two versions, nothing bears.",
+                ),
+            )
+    return change
+
+
+def _versions(detail: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+    """Yield the (a, b) texts of changed versions: one of METADATA, or each version literal of a module."""
+    version = detail.get("version")
+    if isinstance(version, dict) and isinstance(version.get("a"), str) and isinstance(version.get("b"), str):
+        yield version["a"], version["b"]
+    for item in _list(detail.get("literals")):
+        if isinstance(item, dict) and isinstance(item.get("a"), str) and isinstance(item.get("b"), str):
+            yield item["a"], item["b"]
+
+
+def _list(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
+
+
+def _distributions(change: Change, sides: Sequence[tuple[Attribution, FactSource, Trace]]) -> set[str]:
+    names = {owner.name for owner in (*change.owners_a, *change.owners_b) if owner.kind in ("wheel", "egg", "editable")}
+    known = {distribution.name for attribution, _, _ in sides for distribution in attribution.distributions}
+    return names & known or names
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Local labels
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def _parse(text: str) -> Version | None:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
+
+
+def _label_matters(
+    a: str,
+    b: str,
+    names: set[str],
+    profile: Profile,
+    sides: Sequence[tuple[Attribution, FactSource, Trace]],
+) -> str | None:
+    version_a, version_b = _parse(a), _parse(b)
+    if version_a is None or version_b is None:
+        return None  # a commit id or the like: no label; the literals are asked next
+    label_a, label_b = _label(version_a), _label(version_b)
+    if label_a == label_b:
+        return None
+    if profile.evaluates_version and names & _engine_distributions(profile, sides):
+        differing = [word for word in profile.evaluates_version if (word in a) != (word in b)]
+        if not differing:
+            return None
+        words = " and ".join(repr(word) for word in differing)
+        return (
+            f"The version changed from {a} to {b}, and {profile.name} looks for {words} in it to choose its platform."
+        )
+    return (
+        f"The version's label changed from {label_a or 'none'} to {label_b or 'none'}: it names another build, no "
+        "commit or date."
+    )
+
+
+def _label(version: Version) -> str:
+    """Return the local label without the parts that only name a commit or a date."""
+    return ".".join(part for part in (version.local or "").split(".") if part and not _BUILD_LABEL.match(part))
+
+
+def _engine_distributions(profile: Profile, sides: Sequence[tuple[Attribution, FactSource, Trace]]) -> set[str]:
+    return {
+        distribution.name
+        for attribution, _, _ in sides
+        for distribution in attribution.distributions
+        if profile.package is not None and profile.package in distribution.packages
+    }
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Gates in reached code
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def _gates(
+    a: str, b: str, names: set[str], change: Change, sides: Sequence[tuple[Attribution, FactSource, Trace]]
+) -> Iterator[str]:
+    """Yield "path:line (literal)" for each version literal between the two in reached files that ask for it."""
+    ends = _parse(a), _parse(b)
+    own = {path for path in (change.path_a, change.path_b) if path is not None}
+    seen: set[tuple[bytes, str]] = set()
+    for _, facts, trace in sides:
+        asking: dict[bytes, Hop] = {}
+        for role in trace.roles.values():
+            for name in sorted(names):
+                for hop in role.asks_version(name):
+                    asking.setdefault(hop.path, hop)
+        for path, hop in sorted(asking.items()):
+            module = facts.module(path)
+            if path in own or not isinstance(module, ModuleFacts):
+                continue
+            for literal in _literals_between(module, a, b, ends):
+                if (path, literal) not in seen:
+                    seen.add((path, literal))
+                    place = "/" + path.decode("utf-8", "backslashreplace")
+                    yield f"{place}:{hop.line or 0} ({literal})"
+
+
+def _literals_between(
+    module: ModuleFacts, a: str, b: str, ends: tuple[Version | None, Version | None]
+) -> Iterator[str]:
+    known = sorted(end for end in ends if end is not None)
+    low, high = (known[0], known[1]) if len(known) == len(ends) else (None, None)
+    for scope in module.scopes:
+        for text in sorted((*scope.strings, *scope.patterns)):
+            if text in (a, b):
+                yield text
+                continue
+            for match in _VERSION_LIKE.finditer(text):
+                literal = _parse(match.group(1))
+                if literal is not None and low is not None and high is not None and low <= literal <= high:
+                    yield match.group(1)
