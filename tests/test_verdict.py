@@ -92,7 +92,7 @@ def test_a_move_weighs_nothing_and_is_not_identical() -> None:
 def test_attributes_bear_only_where_a_process_can_feel_them() -> None:
     assert verdict(judged(change(status="attributes", bears=True), worker="eager")).outcome == "undecided"
     assert verdict(judged(change(status="attributes", bears=False), worker="eager")).outcome == "identical"
-    assert verdict(judged(change(status="attributes", bears=True))).outcome == "killed"
+    assert verdict(judged(change(status="attributes", bears=True))).outcome == "identical"
 
 
 def test_a_change_without_a_delta_is_never_killed() -> None:
