@@ -145,10 +145,11 @@ MAX_LINKS = 40  # as Linux: path_resolution(7)
 class Tree:
     """The merged file system of an image: ``entries`` by path, and for each path the layer (0 = base) it came from.
 
-    ``hardlinks`` maps each name of a file with several names to the group's first name (by bytes).
+    ``hardlinks`` maps each name of a file with several names to the group's first name (by bytes). ``origins`` has
+    (layer, member name) where a file's content is not in its path's own layer under its own name; see :meth:`origin`.
     """
 
-    __slots__ = ("_children", "_resolved", "blindspots", "entries", "hardlinks", "layers", "stamps")
+    __slots__ = ("_children", "_resolved", "blindspots", "entries", "hardlinks", "layers", "origins", "stamps")
 
     def __init__(
         self,
@@ -157,12 +158,14 @@ class Tree:
         hardlinks: Mapping[bytes, bytes] | None = None,
         stamps: Mapping[bytes, PycStamp] | None = None,
         blindspots: tuple[Blindspot, ...] = (),
+        origins: Mapping[bytes, tuple[int, bytes]] | None = None,
     ) -> None:
         self.entries = entries
         self.layers: Mapping[bytes, int] = layers or {}
         self.hardlinks: Mapping[bytes, bytes] = hardlinks or {}
         self.stamps: Mapping[bytes, PycStamp] = stamps or {}
         self.blindspots = blindspots
+        self.origins: Mapping[bytes, tuple[int, bytes]] = origins or {}
         self._children: dict[bytes, list[bytes]] | None = None
         self._resolved: dict[bytes, bytes | None] = {b"": b""}
 
@@ -175,6 +178,12 @@ class Tree:
     def get(self, path: bytes) -> FileEntry | None:
         """Return the entry that stands at exactly this path (links are not followed)."""
         return self.entries.get(path)
+
+    def origin(self, path: bytes) -> tuple[int, bytes]:
+        """Return the layer that holds the content of the file at this path, and the name of the member there: another
+        name than the path for a hard link, or where a parent was a link when the layer was applied. Where that layer
+        holds several members of the name, the one with the entry's digest is meant."""
+        return self.origins.get(path) or (self.layers.get(path, 0), path)
 
     def children(self, path: bytes) -> list[bytes]:
         """Return the names (not paths) in the directory at this path, sorted by bytes; empty if it is none."""
