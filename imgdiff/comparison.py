@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
+from imgdiff.attributes import attributes_bear
 from imgdiff.model import (
     Attribution,
     Blindspot,
@@ -47,6 +48,7 @@ def compare(
     pairing = _Pairing(tree_a, attribution_a, tree_b, attribution_b, owners)
     changes: list[Change] = []
     unchanged: list[Pair] = []
+    touched: list[tuple[bytes, bytes]] = []
     mtime_only = 0
     for path_a, path_b in pairing.pairs():
         a = None if path_a is None else tree_a.entries[path_a]
@@ -55,7 +57,10 @@ def compare(
         if status is None:
             if a is not None and a.type != "dir":
                 unchanged.append((path_a, path_b))
-                mtime_only += b is not None and a.type == "file" and a.mtime != b.mtime
+                if b is not None and a.type == "file" and a.mtime != b.mtime:
+                    mtime_only += 1
+                    if b.path.endswith(b".py"):
+                        touched.append((a.path, b.path))
             continue
         changes.append(
             Change(
@@ -72,7 +77,7 @@ def compare(
     changes.sort(key=lambda change: (change.path, change.path_a or b""))
     tallies = _tally(owners, attribution_a, attribution_b, changes, unchanged, roots_a or {}, roots_b or {})
     blindspots = (*_unread(tree_a, "a"), *_unread(tree_b, "b"))
-    return Comparison(tuple(changes), tallies, mtime_only, blindspots)
+    return Comparison(tuple(changes), tallies, mtime_only, blindspots, tuple(sorted(touched)))
 
 
 def _unread(tree: Tree, side: Side) -> Iterator[Blindspot]:
@@ -110,25 +115,6 @@ def _status(a: FileEntry | None, b: FileEntry | None) -> Status | None:
     if (a.mode, a.uid, a.gid, a.xattrs) != (b.mode, b.uid, b.gid, b.xattrs):
         return "attributes"
     return None
-
-
-def attributes_bear(a: FileEntry, b: FileEntry) -> bool:
-    """Tell whether attributes of the same file or directory differ in a way that a process can feel.
-
-    A read or execute bit that one side has and the other lacks, another owner where not everybody may read (and
-    enter), or another file capability. Setuid, setgid and sticky bits count as well.
-    """
-    read_or_execute = 0o555 | 0o7000
-    if (a.mode ^ b.mode) & read_or_execute:
-        return True
-    everybody = 0o005 if a.type == "dir" else 0o004
-    if (a.uid, a.gid) != (b.uid, b.gid) and (a.mode & b.mode & everybody) != everybody:
-        return True
-    return _capability(a) != _capability(b)
-
-
-def _capability(entry: FileEntry) -> bytes | None:
-    return dict(entry.xattrs).get(b"security.capability")
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -592,12 +592,14 @@ class OwnerTally(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True):
-    """Two trees held against each other. ``mtime_only`` counts files that differ in nothing but mtime."""
+    """Two trees held against each other. ``mtime_only`` counts files that differ in nothing but mtime; ``touched`` are
+    the (a, b) paths of the Python sources among them."""
 
     changes: tuple[Change, ...]
     tallies: tuple[OwnerTally, ...]
     mtime_only: int
     blindspots: tuple[Blindspot, ...] = ()
+    touched: tuple[tuple[bytes, bytes], ...] = ()
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 import msgspec
 
 import imgdiff
 from imgdiff import attribution as attributing
 from imgdiff import config as configs
-from imgdiff import engines, explanation, resolution, sources, tree, verdict
+from imgdiff import engines, explanation, resolution, sources, tree, verdict, versions
 from imgdiff.comparison import compare
 from imgdiff.errors import UsageError
 from imgdiff.facts import Facts, ImageFacts
@@ -33,8 +33,10 @@ from imgdiff.model import (
     Profile,
     Report,
     ResolutionChange,
+    Resolved,
     RoleInfo,
     Side,
+    Texts,
     Trace,
     Tree,
 )
@@ -74,7 +76,8 @@ class Indexed(msgspec.Struct, frozen=True):  # holds live objects: never seriali
     tree: Tree
     attribution: Attribution
     facts: ImageFacts
-    read: Callable[[Sequence[bytes]], Iterator[tuple[bytes, Any]]]
+    texts: Texts
+    read: explanation.Read
 
 
 def diff(
@@ -122,15 +125,17 @@ def index(
     def one(side: Side, image: Image, own: tuple[LayerIndex, ...]) -> Indexed:
         merged = tree.flatten(own)
         attribution = attributing.attribute(merged, texts, side)
-        return Indexed(side, image, own, merged, attribution, ImageFacts(merged, texts, facts), _reader(image, merged))
+        return Indexed(
+            side, image, own, merged, attribution, ImageFacts(merged, texts, facts), texts, _reader(image, merged)
+        )
 
     return one("a", images[0], tuple(indexes[:split])), one("b", images[1], tuple(indexes[split:]))
 
 
-def _reader(image: Image, merged: Tree) -> Callable[[Sequence[bytes]], Iterator[tuple[bytes, Any]]]:
+def _reader(image: Image, merged: Tree) -> explanation.Read:
     """Return a function that reads whole files of an image again, layer by layer."""
 
-    def read(paths: Sequence[bytes]) -> Iterator[tuple[bytes, Any]]:
+    def read(paths: Collection[bytes]) -> Iterator[tuple[bytes, BinaryIO]]:
         wanted: dict[int, list[bytes]] = {}
         for path in paths:
             wanted.setdefault(merged.layers.get(path, 0), []).append(path)
@@ -160,9 +165,10 @@ def _compare(a: Indexed, b: Indexed, store: Store, options: Options) -> Report:
     trace_a, trace_b = (
         trace(x.tree, x.attribution, x.facts, x.image.config, profile, options.entry, x.side) for x in (a, b)
     )
-    explained = explanation.explain(comparison.changes, explanation.Sides(_side(a), _side(b)), store)
-    changes = explanation.weigh_versions(explained.changes, trace_a, trace_b, profile)
-    resolved = _resolution(a, trace_a, b, trace_b, changes) + explained.resolution
+    explained = explanation.explain(comparison, _side(a), _side(b), store)
+    sides = [(x.attribution, x.facts, found) for x, found in ((a, trace_a), (b, trace_b))]
+    changes = versions.weigh_versions(explained.changes, sides, profile)
+    resolved = _resolution(a, trace_a, b, trace_b, changes, explained.switched)
     judged = _judge_changes(changes, trace_a, trace_b, profile, accepted)
     config = configs.compare_configs(a.image.config, b.image.config, profile, engines.common().env)
     blindspots = _blindspots(a, trace_a, b, trace_b, comparison, explained.blindspots, profile)
@@ -178,7 +184,10 @@ def _compare(a: Indexed, b: Indexed, store: Store, options: Options) -> Report:
 
 
 def _side(indexed: Indexed) -> explanation.OneSide:
-    return explanation.OneSide(indexed.tree, indexed.attribution, indexed.facts, indexed.read)
+    config = indexed.image.config
+    declared = (config.raw.get("config") or {}).get("Volumes") if config is not None else None
+    volumes = tuple(str(path).strip("/").encode() for path in declared or ())
+    return explanation.OneSide(indexed.tree, indexed.attribution, indexed.facts, indexed.texts, indexed.read, volumes)
 
 
 def _profile(a: Indexed, b: Indexed, options: Options) -> Profile:
@@ -201,13 +210,38 @@ def _claim(profile: Profile, options: Options) -> tuple[str, ...]:
 
 
 def _resolution(
-    a: Indexed, trace_a: Trace, b: Indexed, trace_b: Trace, changes: Sequence[Change]
+    a: Indexed,
+    trace_a: Trace,
+    b: Indexed,
+    trace_b: Trace,
+    changes: Sequence[Change],
+    switched: Sequence[explanation.Switched],
 ) -> tuple[ResolutionChange, ...]:
     paired = [(x.path_a, x.path_b) for x in changes if x.path_a is not None and x.path_b is not None]
     return (
         *resolution.compare_resolution(trace_a, trace_b, paired),
         *resolution.compare_distributions(a.attribution, a.tree, trace_a, b.attribution, b.tree, trace_b),
+        *_switched(a, trace_a, b, trace_b, switched),
     )
+
+
+def _switched(
+    a: Indexed, trace_a: Trace, b: Indexed, trace_b: Trace, switched: Sequence[explanation.Switched]
+) -> Iterator[ResolutionChange]:
+    """Modules of which a source runs in one image and an unchanged ``.pyc`` in the other, with other code."""
+    for item in switched:
+        for role in trace_a.roles:
+            left = trace_a.roles[role].evidence(item.source[0])
+            level = verdict.stronger(left, trace_b.roles[role].evidence(item.source[1])).level
+            if item.delta.settle is not None and level in ("recorded", "eager"):
+                level = "deferred"  # whether the code differs at all is open
+            ends = [
+                Resolved(path, entry.digest)
+                for path, entry in ((item.runs[0], a.tree.get(item.runs[0])), (item.runs[1], b.tree.get(item.runs[1])))
+                if entry is not None
+            ]
+            name = "/" + item.source[1].decode("utf-8", "backslashreplace")
+            yield ResolutionChange("module", name, role, level, ends[0], ends[1])
 
 
 def _judge_changes(

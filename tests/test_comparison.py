@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from imgdiff.comparison import attributes_bear, compare
+from imgdiff.attributes import attributes_bear
+from imgdiff.comparison import compare
 from imgdiff.model import Attribution, Change, Claim, Comparison, FileEntry, FileType, Owner, Status, Tree
 
 DIGESTS = {text: hashlib.sha256(text.encode()).digest() for text in ("one", "two", "three")}
