@@ -188,7 +188,7 @@ class _Explaining:
     def _paths(
         self, path_a: bytes | None, path_b: bytes | None, find: Callable[[bytes], bytes]
     ) -> tuple[bytes | None, bytes | None]:
-        """The sources of a ``.pyc`` in both images; a side without the ``.pyc`` has its source where the other pairs."""
+        """The sources of a ``.pyc`` in both images; a side without it has its source where the other pairs."""
         source_a = None if path_a is None else find(path_a)
         source_b = None if path_b is None else find(path_b)
         if source_a is None and source_b is not None:

@@ -1,0 +1,111 @@
+"""Reports that people read: verdict first, nothing hostile gets through, narrow terminals and long lists."""
+
+from __future__ import annotations
+
+import re
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from imgdiff.reports import View, render, summary
+from imgdiff.reports._view import safe
+from imgdiff.reports.markdown import LIMIT, code, escape
+from tests.reports.reports import HOSTILE, judged, report
+
+
+def terminal(*changes: object, view: View | None = None, width: int = 80, color: bool = False) -> str:
+    return render(report(*changes), "terminal", view or View(), color=color, width=width)  # type: ignore[arg-type]  # judged() gives them
+
+
+def test_the_terminal_report_opens_with_the_verdict_and_names_both_digests() -> None:
+    text = terminal(judged(b"opt/x.py", "dormant", "undecided"))
+    assert text.startswith("UNDECIDED for engine-core and worker")
+    assert text.count("sha256:" + "3" * 64) == 2
+    assert "vllm.v1 ~f~> vllm.x" in text
+    assert "What would settle it" in text
+
+
+def test_a_table_fits_into_80_columns_and_a_pipe_sees_no_escape_sequence() -> None:
+    text = terminal(judged(b"opt/x.py", "eager", "stands"))
+    assert "\x1b" not in text
+    table = text[text.index("Owners that differ") : text.index("The same to the byte")]
+    assert max(len(line) for line in table.splitlines()) <= 80
+
+
+def test_color_is_only_there_on_demand() -> None:
+    assert "\x1b[" in terminal(color=True)
+
+
+def test_hostile_names_move_no_cursor() -> None:
+    text = terminal(judged(HOSTILE, "eager", "stands"))
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", text)
+
+
+@given(st.text(max_size=40))
+def test_safe_text_is_printable_and_stable(text: str) -> None:
+    shown = safe(text)
+    assert shown.isprintable()
+    assert safe(shown) == shown
+
+
+def test_only_and_loaded_narrow_what_is_shown_and_not_the_verdict() -> None:
+    changes = (judged(b"opt/x.py", "eager", "stands"), judged(b"opt/y.py", "unknown", "undecided", owner="torch"))
+    text = terminal(*changes, view=View(only=("torch",)))
+    assert "/opt/x.py" not in text[text.index("Differences that bear") :]
+    assert "/opt/y.py" in text
+    text = terminal(*changes, view=View(loaded=True))
+    assert "/opt/y.py" not in text
+    assert text.startswith("UNDECIDED")
+
+
+def test_long_lists_are_cut_and_verbose_shows_them() -> None:
+    changes = [judged(f"opt/file{i}.py".encode(), "eager", "stands") for i in range(40)]
+    assert "more differences (-v shows them)" in terminal(*changes)
+    assert all(f"/opt/file{i}.py" in terminal(*changes, view=View(verbose=1)) for i in range(40))
+
+
+def test_markdown_opens_with_the_verdict_digests_and_command() -> None:
+    text = render(report(judged(b"opt/x.py", "dormant", "undecided")), "markdown", View())
+    assert text.startswith("### imgdiff: **undecided**")
+    assert text.index("$ imgdiff 'a b' c") < text.index("<details>")
+    assert "sha256:" + "3" * 64 in text
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 3000), st.integers(1, 200))
+def test_markdown_stays_under_the_limit_of_a_comment_and_says_what_it_left_out(count: int, length: int) -> None:
+    changes = [judged(f"opt/{'n' * length}{i}.py".encode(), "eager", "stands") for i in range(count)]
+    text = render(report(*changes), "markdown", View())
+    assert len(text) < LIMIT
+    assert text.count("<details>") == text.count("</details>")
+    if f"n{count - 1}.py" not in text and count:
+        assert "Left out to stay under the limit" in text
+
+
+def test_hostile_names_make_no_markdown_and_no_html() -> None:
+    text = render(report(judged(HOSTILE, "eager", "stands", reason=HOSTILE.decode("latin-1"))), "markdown", View())
+    for line in text.splitlines():
+        bare = re.sub(r"(`+)(?!`).*?(?<!`)\1(?!`)", "", line.replace("\\`", ""))
+        assert "<script" not in bare.replace("\\<", "")
+        assert "![" not in bare.replace("\\!", "").replace("\\[", "")
+
+
+@given(st.text(max_size=30))
+def test_a_code_span_holds_what_is_in_it(text: str) -> None:
+    span = code(text)
+    fence = re.match("`+", span)
+    assert fence is not None
+    inside = span[len(fence.group()) : -len(fence.group())]
+    assert not re.search(f"(?<!`){fence.group()}(?!`)", inside)
+    assert "\n" not in span
+
+
+@given(st.text(max_size=30))
+def test_escaped_text_has_no_bare_markup(text: str) -> None:
+    assert not re.search(r"(?<!\\)(?:\\\\)*[`<>\[\]|*_@]", escape(text))
+
+
+def test_the_summary_is_one_line() -> None:
+    assert summary(report()) == (
+        "undecided for engine-core and worker; api-server: stands (it makes prompts) [static evidence]"
+    )
