@@ -27,7 +27,10 @@ SCHEMA_1_TYPES = (
     "application/vnd.docker.distribution.manifest.v1+prettyjws",
 )
 _FOREIGN = ("foreign", "nondistributable")
-_COPY_HINT = "copy the image again: blobs were lost or changed on the way"
+COPY_HINT = (
+    "copy or save the image again; docker's containerd store can leave blobs out of an archive without an error, "
+    "then save another way: skopeo copy"
+)
 
 
 def parse_json(data: bytes, what: str) -> Any:
@@ -92,7 +95,7 @@ class Blobs:
         """Return a small blob, checked against size and digest; raise BlobError where it does not match."""
         found = self._find(descriptor.digest)
         if found is None:
-            raise BlobError(f"{self.where} lacks {what} ({descriptor.digest})", _COPY_HINT)
+            raise BlobError(f"{self.where} lacks {what} ({descriptor.digest})", COPY_HINT)
         data = read_whole(self.files, found[0])
         check_digest(data, descriptor.digest, f"{what} in {self.where}")
         if descriptor.size not in (-1, len(data)):
@@ -105,13 +108,13 @@ class Blobs:
         """Return what opens a blob, after a check of its size; raise BlobError where it is missing."""
         found = self._find(descriptor.digest)
         if found is None:
-            raise BlobError(f"{self.where} lacks {what} ({descriptor.digest})", _COPY_HINT)
+            raise BlobError(f"{self.where} lacks {what} ({descriptor.digest})", COPY_HINT)
         name, size = found
         if descriptor.size not in (-1, size):
             raise BlobError(
                 f"{what} in {self.where} ({descriptor.digest}) is {size} bytes long, "
                 f"and the manifest says {descriptor.size}",
-                _COPY_HINT,
+                COPY_HINT,
             )
         return self.files.opener(name)
 

@@ -17,6 +17,7 @@ from imgdiff.model import Descriptor, Image, Layer
 from imgdiff.sources._files import Files, read_whole
 from imgdiff.sources._index import named, several
 from imgdiff.sources._manifest import (
+    COPY_HINT,
     check_count,
     check_digest,
     image_platform,
@@ -26,7 +27,7 @@ from imgdiff.sources._manifest import (
     sequence,
 )
 from imgdiff.sources._platform import Platform, fitting, host_platform, parse_platform
-from imgdiff.sources._reference import DIGEST, Reference
+from imgdiff.sources._reference import Reference
 from imgdiff.sources._text import listed, shown
 
 _TAR_TYPE = "application/vnd.oci.image.layer.v1.tar"
@@ -163,22 +164,22 @@ def _layer(saved: _Saved, number: int, name: str, diff_id: str, files: Files) ->
     if size is None:
         raise BlobError(
             f"{files.where} lacks layer {number} of {len(saved.layers)} ({shown(name)})",
-            "save the image again: docker's containerd store can leave layers out without an error",
+            COPY_HINT,
         )
     opener = files.opener(name)
     with opener() as stream:
         head = stream.read(4)
     suffix = next((suffix for magic, suffix in _COMPRESSIONS if head.startswith(magic)), "")
     digest = _stored_digest(name, diff_id, plain=not suffix)
-    return Layer(Descriptor(_TAR_TYPE + suffix, digest, size) if digest else None, diff_id, opener)
+    return Layer(Descriptor(_TAR_TYPE + suffix, digest, size), diff_id, opener)
 
 
-def _stored_digest(name: str, diff_id: str, *, plain: bool) -> str | None:
+def _stored_digest(name: str, diff_id: str, *, plain: bool) -> str:
     """Return the digest of a layer as stored: a plain one's is its diffID, a compressed one's stands in its path.
 
-    None where nothing states it; the diffID then vouches for the content alone.
+    Empty where nothing states it; the diffID then vouches for the content alone.
     """
     stated = _LAYER_NAME.fullmatch(name)
     if stated and (stated["blob"] or not plain):
         return f"sha256:{stated['blob'] or stated['crane']}"
-    return diff_id if plain and DIGEST.fullmatch(diff_id) else None
+    return diff_id if plain else ""

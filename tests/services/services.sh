@@ -1,5 +1,6 @@
 #!/bin/bash
-# services.sh CMD...: start a real docker engine and a real registry on loopback, run CMD with DOCKER_HOST set, end both by pid.
+# services.sh CMD...: start a real docker engine and a real registry on loopback, run CMD with DOCKER_HOST set, end both
+# by pid. CMD finds the registry in IMGDIFF_TEST_REGISTRY.
 # All state lies under $W (default: a fresh temporary directory); REGISTRY_PORT defaults to 5999. Another engine than the
 # installed one: DOCKERD=/path/to/dockerd (see docker26.sh). CONTAINERD_STORE=1 keeps images in containerd's store (23 and newer).
 set -euo pipefail
@@ -21,5 +22,5 @@ trap 'kill $RP $DP 2>/dev/null; wait $RP $DP 2>/dev/null || true; [ -z "$made" ]
 up=
 for i in $(seq 300); do curl -sf --unix-socket "$W/docker.sock" http://d/_ping >/dev/null && curl -sf http://127.0.0.1:${REGISTRY_PORT:-5999}/v2/ >/dev/null && { up=1; break; }; sleep 0.1; kill -0 $DP; kill -0 $RP; done
 [ -n "$up" ] || { echo "the engine or the registry did not answer within 30 s" >&2; exit 1; }
-export DOCKER_HOST="unix://$W/docker.sock"
+export DOCKER_HOST="unix://$W/docker.sock" IMGDIFF_TEST_REGISTRY="127.0.0.1:${REGISTRY_PORT:-5999}"
 "$@"

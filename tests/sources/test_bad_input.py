@@ -183,7 +183,7 @@ def test_tampered_manifest_config_and_layer(tmp_path: Path) -> None:
         layer.write_bytes(data)
         refused(tmp_path, BlobError, f"layer 1 of 1 .* is {len(data)} bytes long, and the manifest says {len(stored)}")
     layer.unlink()
-    assert "copy the image again" in refused(tmp_path, BlobError, "lacks layer 1 of 1")
+    assert "copy or save the image again" in refused(tmp_path, BlobError, "lacks layer 1 of 1")
     config.unlink()
     refused(tmp_path, BlobError, "lacks layer 1 of 1|lacks the image config")
 
