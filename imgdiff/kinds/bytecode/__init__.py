@@ -13,7 +13,7 @@ from imgdiff.kinds.bytecode._header import (
     source_hash,
 )
 from imgdiff.kinds.bytecode.compilers import CompileError, Compilers
-from imgdiff.kinds.bytecode.delta import against_source, delta
+from imgdiff.kinds.bytecode.delta import SAME_BODY, SAME_CODE, against_source, delta
 from imgdiff.kinds.bytecode.equality import CodeDifference, differences, equal
 from imgdiff.kinds.bytecode.marshal_reader import Code, Container, MarshalError
 from imgdiff.kinds.bytecode.marshal_reader import load as load_body
@@ -23,6 +23,8 @@ VERSION = 1
 
 __all__ = [
     "HEADER_SIZE",
+    "SAME_BODY",
+    "SAME_CODE",
     "VERSION",
     "Code",
     "CodeDifference",
