@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
@@ -55,7 +56,7 @@ def module_delta(a: ModuleSide, b: ModuleSide, compilers: Compilers) -> ModuleDe
     return ModuleDelta(_with(source, detail), _with(compiled, detail), runs_a, runs_b)
 
 
-def _with(delta: Delta | None, detail: dict[str, str]) -> Delta | None:
+def _with(delta: Delta | None, detail: Mapping[str, Runs]) -> Delta | None:
     return None if delta is None else msgspec.structs.replace(delta, detail={**delta.detail, **detail})
 
 

@@ -16,6 +16,8 @@ from typing import Any
 
 from imgdiff.model import Delta
 
+VERSION = 1000 + sys.version_info.minor
+"""Version of the deltas of this kind (its facts have one of their own): what can be parsed depends on this Python."""
 MAX_SOURCE = 4 * 1024 * 1024
 """Bytes of source that are parsed at most."""
 MAX_NAMES = 50
