@@ -22,6 +22,7 @@ import msgspec
 from imgdiff.model import Blindspot, FileEntry, LayerIndex, PycStamp, Tree
 
 _MAX_LINKS = 255  # in one name, as umoci's SecureJoin; beyond it no unpacker gets
+_MAX_PATH = 4096  # bytes of a directory that is made because it is missing: PATH_MAX, where unpackers end
 _IMPLICIT_MODE = 0o755
 _NOTHING: Mapping[bytes, FileEntry] = {}
 
@@ -139,7 +140,7 @@ class _Fold:
         already. A hard link to a file that its own layer hides can only have come before the whiteout, or nothing
         could unpack it: ``hidden`` keeps such files until the layer is done.
         """
-        own = {entry.path: entry for entry in index.entries}
+        own = {self._name_of(entry): entry for entry in index.entries}
         keep = any(entry.type == "hardlink" for entry in index.entries)
         for path in index.whiteouts:
             if not path:
@@ -193,7 +194,11 @@ class _Fold:
         if directory is None:
             self._blind(entry, "its parent directory is a loop of symbolic links")
             return
-        self._make_parents(directory, entry)
+        if directory not in self.children:
+            if len(directory) > _MAX_PATH:
+                self._blind(entry, f"its missing parent directories make a path of more than {_MAX_PATH:,} bytes")
+                return
+            self._make_parents(directory, entry)
         path = _join(directory, name)
         old = self.entries.get(path)
         if old is not None and not (old.type == "dir" and entry.type == "dir"):
@@ -277,6 +282,12 @@ class _Fold:
         if directory not in self.located:
             self.located[directory] = self._locate(directory, _NOTHING)
         return self.located[directory]
+
+    def _name_of(self, entry: FileEntry) -> bytes:
+        """Return the canonical path of a member that is not applied yet; its own spelling below a loop of links."""
+        parent, _, name = entry.path.rpartition(b"/")
+        directory = self._located(parent)
+        return entry.path if directory is None else _join(directory, name)
 
     def _locate(self, directory: bytes, own: Mapping[bytes, FileEntry]) -> bytes | None:
         """Return the canonical path of a directory, links followed inside the root; parts that are missing stay as

@@ -40,7 +40,7 @@ def unpack(directory: Path, layers: Layers) -> Path | None:
     write_layout(layout, [tar_bytes(layer) for layer in layers], {}, "gzip", "t")
     bundle = directory / "bundle"
     command = [UMOCI, "unpack", *([] if ROOT else ["--rootless"]), "--image", f"{layout}:t", str(bundle)]
-    done = subprocess.run(command, capture_output=True, check=False, text=True)
+    done = subprocess.run(command, capture_output=True, check=False, text=True, umask=0o022)
     return bundle / "rootfs" if done.returncode == 0 else None
 
 
@@ -62,7 +62,7 @@ def seen_on_disk(root: Path, attributes: bool = True) -> dict[bytes, Seen]:
         if kind == "file":
             content = hashlib.sha256(path.read_bytes()).digest()
         elif kind == "symlink":
-            content = os.fsencode(path.readlink())
+            content = os.readlink(os.fsencode(path))  # noqa: PTH115  a Path would lose a trailing slash
         group = sorted(groups.get(status.st_ino, [])) if kind != "dir" else []
         seen[name] = Seen(
             kind,
