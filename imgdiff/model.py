@@ -68,13 +68,14 @@ class Image(msgspec.Struct, frozen=True):
 FileType = Literal["file", "dir", "symlink", "hardlink", "char", "block", "fifo"]
 
 
-class FileEntry(msgspec.Struct, frozen=True):
+class FileEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One member of a layer, or one name of the merged file system.
 
     ``mtime`` is in nanoseconds since the epoch. ``digest`` is the SHA-256 of a regular file's content (of the
     expanded content for sparse members) and None for all else. ``link_target`` is a symlink's text or, in a layer,
     a hard link's target path. In a :class:`Tree` no entry has type ``hardlink``: each name carries its inode's
-    content. ``mode`` holds the permission bits only (``0o7777``).
+    content. ``mode`` holds the permission bits only (``0o7777``). ``size`` is in bytes and 0 for all but files.
+    ``device`` is the (major, minor) of a char or block device, else None.
     """
 
     path: bytes
@@ -87,9 +88,10 @@ class FileEntry(msgspec.Struct, frozen=True):
     digest: bytes | None = None
     link_target: bytes | None = None
     xattrs: tuple[tuple[bytes, bytes], ...] = ()
+    device: tuple[int, int] | None = None
 
 
-class PycStamp(msgspec.Struct, frozen=True):
+class PycStamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Header of a ``.pyc`` (PEP 552, 16 bytes) and the SHA-256 of the marshalled body behind it."""
 
     header: bytes
@@ -354,7 +356,8 @@ class Environment(msgspec.Struct, frozen=True):
     ``prefix`` is sys.prefix, ``base`` sys.base_prefix (they differ in a venv, PEP 405), ``executable`` the canonical
     path of the binary, ``version`` the minor ("3.12"), ``stdlib`` the canonical directory of the standard library,
     ``sites`` the site-packages and dist-packages in the order of sys.path, ``system_site`` whether a venv sees its
-    base's sites too.
+    base's sites too (they are in ``sites`` then). ``user_sites`` are the ``~/.local`` site-packages of this minor in
+    any home directory: which of them is on sys.path, before ``sites``, depends on who runs it.
     """
 
     prefix: bytes
@@ -364,6 +367,7 @@ class Environment(msgspec.Struct, frozen=True):
     stdlib: bytes | None
     sites: tuple[bytes, ...]
     system_site: bool = True
+    user_sites: tuple[bytes, ...] = ()
 
 
 class Attribution(msgspec.Struct, frozen=True):

@@ -1,0 +1,121 @@
+"""Layers: decompressed by magic, verified to the last byte, indexed in one stream (OCI image spec, layer.md)."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from imgdiff.layer._directory import index_directory
+from imgdiff.layer._indexing import index_archive
+from imgdiff.layer._reread import read_contents
+from imgdiff.model import Layer, LayerIndex
+from imgdiff.store import Store
+
+__all__ = ["Progress", "index_layers", "read_contents"]
+
+
+class Progress(Protocol):
+    """Shown while layers are read. Called by the thread that called ``index_layers``, and by no other."""
+
+    def start(self, label: str, total: int | None) -> None:
+        """Begin: what is done, and how many bytes it will take, if that is known."""
+
+    def advance(self, n: int) -> None:
+        """So many bytes more are done."""
+
+    def finish(self) -> None:
+        """All is done, or was given up."""
+
+
+class _CancelledError(Exception):
+    """Reading was given up since another layer failed or the user interrupted."""
+
+
+def index_layers(
+    layers: Sequence[Layer], store: Store, progress: Progress | None = None, jobs: int | None = None
+) -> list[LayerIndex]:
+    """Return the indexes of layers, in the same order.
+
+    Layers of one diffID are read once, those that the store has not at all. Up to ``jobs`` layers are read at a time
+    (default: as many as there are cores), each by three threads. Raises BlobError where a layer is not what its
+    manifest or config says, ImageError where a root directory can't be read, CacheError where the store can't be
+    written. Nothing of a failed layer is stored.
+    """
+    found: dict[object, LayerIndex] = {}
+    missing: dict[object, Layer] = {}
+    for layer in layers:
+        key = _key(layer)
+        if key in found or key in missing:
+            continue
+        index = None if layer.diff_id is None or layer.directory is not None else store.load_index(layer.diff_id)
+        if index is None:
+            missing[key] = layer
+        else:
+            found[key] = index
+    if missing:
+        found |= _read(missing, store, progress, jobs or len(os.sched_getaffinity(0)))
+    return [found[_key(layer)] for layer in layers]
+
+
+def _key(layer: Layer) -> object:
+    """Return what is equal for layers of equal content."""
+    if layer.directory is not None:
+        return layer.directory
+    if layer.diff_id is not None:
+        return layer.diff_id
+    if layer.descriptor is not None and layer.descriptor.digest:
+        return layer.descriptor.digest
+    return id(layer)
+
+
+def _read(missing: dict[object, Layer], store: Store, progress: Progress | None, jobs: int) -> dict[object, LayerIndex]:
+    sizes = {key: -1 if layer.descriptor is None else layer.descriptor.size for key, layer in missing.items()}
+    steps: queue.SimpleQueue[int] = queue.SimpleQueue()
+    cancel = threading.Event()
+
+    def advance(count: int) -> None:
+        if cancel.is_set():
+            raise _CancelledError
+        steps.put(count)
+
+    if progress is not None:
+        known = all(size >= 0 for size in sizes.values())
+        progress.start("Reading layers", sum(sizes.values()) if known else None)
+    order = sorted(missing, key=lambda key: -sizes[key])  # the longest first, so that none is left for the end
+    pool = concurrent.futures.ThreadPoolExecutor(jobs, thread_name_prefix="imgdiff-layer")
+    try:
+        futures = {pool.submit(_index, missing[key], store, advance): key for key in order}
+        for future in futures:
+            future.add_done_callback(lambda _: steps.put(0))
+        _wait(set(futures), steps, progress)
+        return {key: future.result() for future, key in futures.items()}
+    finally:
+        cancel.set()
+        pool.shutdown(cancel_futures=True)
+        if progress is not None:
+            progress.finish()
+
+
+def _wait(
+    pending: set[concurrent.futures.Future[LayerIndex]], steps: queue.SimpleQueue[int], progress: Progress | None
+) -> None:
+    """Show steps until every future is done; raises the error of the first that failed."""
+    while pending:
+        count = steps.get()
+        if count and progress is not None:
+            progress.advance(count)
+        if not count:
+            done = {future for future in pending if future.done()}
+            for future in done:
+                future.result()
+            pending -= done
+
+
+def _index(layer: Layer, store: Store, advance: Callable[[int], None]) -> LayerIndex:
+    if layer.directory is not None:
+        return index_directory(layer.directory, store, advance)
+    return index_archive(layer, store, advance)

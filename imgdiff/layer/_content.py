@@ -1,0 +1,83 @@
+"""What the indexing pass takes from a file's content besides its hash: kept texts, ``.pyc`` stamps, ELF facts."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from itertools import chain
+from typing import Final
+
+import msgspec
+
+from imgdiff import kinds
+from imgdiff.kinds import elf
+from imgdiff.model import PycStamp
+from imgdiff.store import LayerWriter
+
+HEAD: Final = 512  # bytes of a file that kinds.kept sees, fewer where the file is shorter
+_ELF: Final = b"\x7fELF"
+_PYC_HEADER: Final = 16  # bytes (PEP 552)
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+
+
+class ContentReader:
+    """Hashes contents, and hands on what is to be kept of them to a store's writer. For one thread."""
+
+    def __init__(self, writer: LayerWriter) -> None:
+        self._writer = writer
+        self.stamps: dict[bytes, PycStamp] = {}
+
+    def whole(self, path: bytes, view: memoryview) -> bytes:
+        """Take a file's content that lies in one piece; returns its SHA-256."""
+        digest = hashlib.sha256(view).digest()
+        size = len(view)
+        head = bytes(view[:HEAD])
+        if path.endswith(b".pyc") and size >= _PYC_HEADER and digest not in self.stamps:
+            self.stamps[digest] = PycStamp(head[:_PYC_HEADER], hashlib.sha256(view[_PYC_HEADER:]).digest())
+        if head[:4] == _ELF:
+            scanner = elf.Scanner(head, size)
+            scanner.feed(view)
+            self._scanned(digest, scanner)
+        if kinds.kept(path, head, size):
+            self._writer.keep(digest, view)
+        return digest
+
+    def pieces(self, path: bytes, size: int, pieces: Iterator[memoryview]) -> bytes:
+        """Take a file's content in pieces; returns its SHA-256."""
+        start: list[bytes] = []
+        have = 0
+        for piece in pieces:
+            start.append(bytes(piece))
+            have += len(piece)
+            if have >= HEAD:
+                break
+        first = b"".join(start)
+        head = first[:HEAD]
+        hasher = hashlib.sha256()
+        body = hashlib.sha256() if path.endswith(b".pyc") and size >= _PYC_HEADER else None
+        scanner = elf.Scanner(head, size) if head[:4] == _ELF else None
+        kept: list[bytes] | None = [] if kinds.kept(path, head, size) else None
+        skip = _PYC_HEADER
+        for piece in chain((memoryview(first),), pieces):
+            hasher.update(piece)
+            if scanner is not None:
+                scanner.feed(piece)
+            if kept is not None:
+                kept.append(bytes(piece))
+            if body is not None:
+                body.update(piece[skip:])
+                skip = max(0, skip - len(piece))
+        digest = hasher.digest()
+        if body is not None:
+            self.stamps[digest] = PycStamp(head[:_PYC_HEADER], body.digest())
+        if scanner is not None:
+            self._scanned(digest, scanner)
+        if kept is not None:
+            self._writer.keep(digest, b"".join(kept))
+        return digest
+
+    def _scanned(self, digest: bytes, scanner: elf.Scanner) -> None:
+        facts = scanner.finish()
+        if facts is not None:
+            self._writer.fact("elf", elf.VERSION, digest, _encode(facts))

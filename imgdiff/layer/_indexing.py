@@ -1,0 +1,177 @@
+"""The indexing pass over one layer: one stream, every byte verified, every file hashed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from imgdiff.errors import BlobError
+from imgdiff.layer._archive import REGULAR, Archive, Member
+from imgdiff.layer._blob import label
+from imgdiff.layer._content import ContentReader
+from imgdiff.layer._header import TarError
+from imgdiff.layer._names import clean, whiteout
+from imgdiff.layer._sparse import MAX_HOLES
+from imgdiff.layer._tape import Tape
+from imgdiff.model import Blindspot, FileEntry, FileType, Layer, LayerIndex
+from imgdiff.store import Store
+
+_TYPES: Final[dict[bytes, FileType]] = {
+    b"1": "hardlink",
+    b"2": "symlink",
+    b"3": "char",
+    b"4": "block",
+    b"5": "dir",
+    b"6": "fifo",
+}
+_HINT: Final = "Its digests are right, so it was built so; build the image again."
+
+
+def index_archive(layer: Layer, store: Store, advance: Callable[[int], None]) -> LayerIndex:
+    """Read one layer from its first byte to its last and return its index, which then is in the store as well.
+
+    ``advance`` is told the count of bytes of each read of the blob. Raises BlobError where the blob is not what the
+    manifest and the config say, or holds no tar; nothing is stored then.
+    """
+    with store.writer() as writer:
+        with Tape(layer, advance) as tape:
+            reader = LayerReader(ContentReader(writer))
+            try:
+                archive = Archive(tape)
+                for member in archive:
+                    reader.member(archive, member)
+                _check_rest(tape)
+            except TarError as error:
+                tape.finish()  # a blob or a diffID that is wrong is the better news
+                raise BlobError(f"The archive in {label(layer)} {error}.", _HINT) from error
+            tape.finish()
+            if not (tape.verified or archive.marked):
+                raise BlobError(
+                    f"The archive in {label(layer)} has no end mark, and nothing states how long it should be.",
+                    "It is probably cut short; fetch or export it again.",
+                )
+            index = reader.index(tape.diff_id, tape.offset, archive.doubts)
+        writer.commit(index)
+    return index
+
+
+def _check_rest(tape: Tape) -> None:
+    """Bytes behind the end-of-archive blocks belong to the diffID, but only zeros say nothing."""
+    for piece in tape.rest():
+        if piece.tobytes().strip(b"\0"):
+            raise TarError("has bytes behind its end that are not zero")
+
+
+class LayerReader:
+    """Collects what the members of a layer say."""
+
+    def __init__(self, content: ContentReader) -> None:
+        self._content = content
+        self._entries: list[FileEntry] = []
+        self._whiteouts: dict[bytes, None] = {}
+        self._opaques: dict[bytes, None] = {}
+        self._blindspots: list[Blindspot] = []
+
+    def index(self, diff_id: str, size: int, doubts: list[str]) -> LayerIndex:
+        """Return the index of all that was collected."""
+        blindspots = [*self._blindspots, *(Blindspot("layer", doubt) for doubt in doubts)]
+        return LayerIndex(
+            diff_id,
+            tuple(self._entries),
+            tuple(self._whiteouts),
+            tuple(self._opaques),
+            self._content.stamps,
+            tuple(blindspots),
+            size,
+        )
+
+    def _blind(self, what: str, reason: str, path: bytes) -> None:
+        self._blindspots.append(Blindspot(what, reason, path))
+
+    def member(self, archive: Archive, member: Member) -> None:
+        """Take one member, its content included."""
+        header = member.header
+        path, escaped = clean(header.name)
+        if escaped:
+            self._blind("member name", "The name leads out of the root; it is taken as inside, as engines do.", path)
+        if member.doubt is not None:
+            self._blind("member", member.doubt, path)
+        if b".wh." in path and self._hides(path):
+            return
+        if header.kind in REGULAR:
+            if path:
+                self._file(archive, member, path)
+            else:
+                self._blind("member", "The root directory is replaced by a file, which engines refuse.", path)
+            return
+        kind = _TYPES.get(header.kind)
+        if kind is None:
+            self._blind("member", f"The member has the unknown type {header.kind!r}.", path)
+        elif path or kind == "dir":
+            self._entries.append(self._entry(member, path, kind))
+        else:
+            self._blind("member", f"The root directory is replaced by a {kind}, which engines refuse.", path)
+
+    def _hides(self, path: bytes) -> bool:
+        hidden = whiteout(path)
+        if hidden is None:
+            return False
+        kind, target = hidden
+        if kind == "opaque":
+            self._opaques[target] = None
+        elif kind == "whiteout":
+            self._whiteouts[target] = None
+        else:
+            self._blind("whiteout", "A whiteout names no file; engines differ over what it removes.", path)
+        return True
+
+    def _file(self, archive: Archive, member: Member, path: bytes) -> None:
+        header = member.header
+        size = member.real
+        view = archive.whole(member)
+        digest: bytes | None
+        if view is not None:
+            digest = self._content.whole(path, view)
+        elif size - member.stored > MAX_HOLES:
+            digest = None
+            self._blind("sparse file", f"The file has {size - member.stored} bytes of holes, too many to hash.", path)
+        else:
+            digest = self._content.pieces(path, size, archive.pieces(member))
+        self._entries.append(
+            FileEntry(
+                path,
+                "file",
+                header.mode & 0o7777,
+                header.uid,
+                header.gid,
+                header.mtime,
+                size,
+                digest,
+                None,
+                member.xattrs,
+            )
+        )
+
+    def _entry(self, member: Member, path: bytes, kind: FileType) -> FileEntry:
+        header = member.header
+        link: bytes | None = None
+        if kind == "symlink":
+            link = header.link
+        elif kind == "hardlink":
+            link, escaped = clean(header.link)
+            if escaped:
+                self._blind("hard link", "The target leads out of the root; it is taken as inside.", path)
+        device = (header.major, header.minor) if kind in ("char", "block") else None
+        return FileEntry(
+            path,
+            kind,
+            header.mode & 0o7777,
+            header.uid,
+            header.gid,
+            header.mtime,
+            0,
+            None,
+            link,
+            member.xattrs,
+            device,
+        )

@@ -1,0 +1,59 @@
+"""Index files: one LayerIndex, as msgpack in a zstd frame behind a checked header."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from imgdiff.compression import StreamError, pack, unpack
+from imgdiff.model import LayerIndex
+
+VERSION: Final = 1  # of the file's format and of what the indexing pass writes: a change of either makes a new one
+_MAGIC: Final = b"imgdiff layer index\n"
+_HEADER: Final = struct.Struct(">20sHI32s32sQ")  # magic, version, the pack's checksum, key, checksum of the rest, size
+
+
+class Indexed(msgspec.Struct, frozen=True):
+    """What an index file holds: the index, and which facts the pass put into the store as (kind, version, digests)."""
+
+    index: LayerIndex
+    facts: tuple[tuple[str, int, bytes], ...] = ()
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(Indexed)
+
+
+def encode(indexed: Indexed, checksum: int) -> bytes:
+    """Return the bytes of an index file that belongs to the pack with this checksum."""
+    body = _encoder.encode(indexed)
+    frame = pack(body, 1)
+    key = hashlib.sha256(indexed.index.diff_id.encode()).digest()
+    return _HEADER.pack(_MAGIC, VERSION, checksum, key, hashlib.sha256(frame).digest(), len(body)) + frame
+
+
+def decode(path: Path, diff_id: str) -> tuple[Indexed, int]:
+    """Read an index file and return what it holds with the checksum of its pack.
+
+    Raises ValueError if it is torn, foreign, altered, or another layer's, and OSError.
+    """
+    data = path.read_bytes()
+    if len(data) < _HEADER.size:
+        raise ValueError("the index is torn")
+    magic, version, checksum, key, digest, size = _HEADER.unpack_from(data)
+    frame = memoryview(data)[_HEADER.size :]
+    if magic != _MAGIC or version != VERSION or key != hashlib.sha256(diff_id.encode()).digest():
+        raise ValueError("the index is of another kind")
+    if hashlib.sha256(frame).digest() != digest:
+        raise ValueError("the index is damaged")
+    try:
+        indexed = _decoder.decode(unpack(bytes(frame), size))
+    except (StreamError, msgspec.DecodeError) as error:
+        raise ValueError("the index is damaged") from error
+    if indexed.index.diff_id != diff_id:
+        raise ValueError("the index is another layer's")
+    return indexed, int(checksum)
