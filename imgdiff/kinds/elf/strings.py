@@ -1,0 +1,119 @@
+"""Printable runs in mapped data: the paths, file names and patterns that a program can hold.
+
+A run is a maximal stretch of printable ASCII, tabs and well-formed UTF-8. It is kept if it holds a ``/``, a ``.`` or
+a ``%`` and is long enough. Rust and Go strings have no NUL behind them and lie end to end, so a run can be many strings
+in one: look for a name *inside* of runs, not among them. What a compiler folded into instructions is in no run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeAlias
+
+MIN_CLOSED = 3  # bytes of a run with a NUL behind it: "a/b"
+MIN_OPEN = 5  # bytes of a run without one; shorter ones are nearly always numbers and code
+
+_PRINTABLE = rb"[\t\x20-\x7e]"
+_SEPARATORS = b"/.%"
+# A single literal in front lets the regex engine skip at memory speed; a class there is ten times slower.
+_HITS = tuple(
+    re.compile(
+        re.escape(s)
+        + b"(?:"
+        + _PRINTABLE
+        + b"{2}|(?<="
+        + _PRINTABLE
+        + re.escape(s)
+        + b")"
+        + _PRINTABLE
+        # two in front (the lookbehind spans them and the separator)
+        + b"|(?<="
+        + _PRINTABLE
+        + b"{2}"
+        + re.escape(s)
+        + b"))"
+    )
+    for s in (b"/", b".", b"%")
+)
+_WIDE = bytes(0x61 if 0x20 <= c < 0x7F or c == 9 or c >= 0x80 else 0 for c in range(256))
+_PLAIN = bytes(0x61 if 0x20 <= c < 0x7F or c == 9 else 0 for c in range(256))
+_LAST_WIDE = re.compile(rb"(?:[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3})\Z")
+_TEXT = re.compile(rb"(?:[\t\x20-\x7e]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3})+")
+_IDENTIFIER = re.compile(rb"(?<![\t\x20-\x7e\x80-\xff])[A-Za-z_][A-Za-z0-9_]+(?=\0)")
+
+
+class Run(NamedTuple):
+    """A printable run: file offset, its bytes, and whether a NUL byte stands right behind it."""
+
+    offset: int
+    text: bytes
+    closed: bool
+
+
+Finder: TypeAlias = Callable[..., Iterator[Run]]
+
+
+def worth_keeping(text: bytes, closed: bool) -> bool:
+    """Tell whether a run of these bytes can name a file: it has a separator and is long enough."""
+    if len(text) < (MIN_CLOSED if closed else MIN_OPEN):
+        return False
+    return b"/" in text or b"." in text or b"%" in text
+
+
+def last_break(data: bytes | bytearray) -> int:
+    """Return the index behind the last byte that no run can hold; what follows may go on in the next chunk."""
+    window = 256
+    while True:
+        start = max(0, len(data) - window)
+        found = data[start:].translate(_WIDE).rfind(b"\0")
+        if found >= 0:
+            return start + found + 1
+        if start == 0:
+            return 0
+        window *= 8
+
+
+def runs(data: bytes, base: int, end: int | None = None) -> Iterator[Run]:
+    """Yield the runs worth keeping in ``data[:end]``, in no order; ``base`` is the file offset of ``data[0]``.
+
+    A run never reaches beyond ``end``; the byte there only tells whether a NUL follows.
+    """
+    stop = len(data) if end is None else end
+    plain: bytes | None = None  # made where the first hit asks for it
+    seen: set[int] = set()
+    for pattern in _HITS:
+        at = 0
+        search = pattern.search
+        while (hit := search(data, at, stop)) is not None:
+            if plain is None:
+                plain = data[:stop].translate(_PLAIN)
+            place = hit.start()
+            start = plain.rfind(b"\0", 0, place) + 1
+            at = plain.find(b"\0", place)
+            if at < 0:
+                at = stop
+            if (at < stop and data[at] >= 0x80) or (start and data[start - 1] >= 0x80):
+                start, at = _extend(data, plain, start, place)
+            closed = at < len(data) and data[at] == 0
+            if at - start < (MIN_CLOSED if closed else MIN_OPEN) or start in seen:
+                continue
+            seen.add(start)
+            yield Run(base + start, data[start:at], closed)
+
+
+def identifiers(data: bytes, base: int, end: int | None = None) -> Iterator[Run]:
+    """Yield the NUL-terminated strings in ``data[:end]`` that are ASCII identifiers of two characters or more."""
+    stop = len(data) if end is None else end
+    for found in _IDENTIFIER.finditer(data, 0, min(stop + 1, len(data))):
+        yield Run(base + found.start(), found.group(), True)
+
+
+def _extend(data: bytes, plain: bytes, start: int, place: int) -> tuple[int, int]:
+    """Widen a run of ASCII around ``place`` by the well-formed UTF-8 on both sides; return its start and end."""
+    forward = _TEXT.match(data, place, len(plain))
+    assert forward is not None
+    while start and data[start - 1] >= 0x80 and (wide := _LAST_WIDE.search(data[max(0, start - 4) : start])):
+        start -= len(wide.group())
+        start = plain.rfind(b"\0", 0, start) + 1
+    return start, forward.end()
