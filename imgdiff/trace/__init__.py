@@ -1,0 +1,315 @@
+"""Which files each role of an engine loads, by static means: roots, closure, levels (docs: "Who loads it")."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from imgdiff.engines import PathRules, common
+from imgdiff.model import (
+    HOLE,
+    Attribution,
+    Blindspot,
+    FactSource,
+    ImageConfig,
+    Level,
+    Profile,
+    ProfileRole,
+    Resolved,
+    Side,
+    Trace,
+    Tree,
+    Unreadable,
+)
+from imgdiff.trace.chains import Chains, Root
+from imgdiff.trace.closure import DEFERRED, EAGER, Reach
+from imgdiff.trace.entry import Follower, Launch, environment_of, python_names, split_entry
+from imgdiff.trace.graph import Unit, fill
+from imgdiff.trace.levels import Loaded, Role, World, show
+from imgdiff.trace.roles import Maker, Setting, inherit, unless
+from imgdiff.model import Hop
+
+__all__ = ["trace"]
+_MAX_LINES = 12  # places that one caveat names
+
+
+def trace(
+    tree: Tree,
+    attribution: Attribution,
+    facts: FactSource,
+    config: ImageConfig | None,
+    profile: Profile,
+    entry: str | None,
+    side: Side,
+) -> Trace:
+    """Return what each role of the profile loads in this image.
+
+    ``config`` is the image's (None for a plain root file system), ``entry`` another command line than the image's
+    (``--entry``; a bare module name means ``python -m``). Nothing of the image is executed.
+    """
+    return _Tracer(tree, attribution, facts, config, profile, entry, side).run()
+
+
+class _Tracer:
+    def __init__(
+        self,
+        tree: Tree,
+        attribution: Attribution,
+        facts: FactSource,
+        config: ImageConfig | None,
+        profile: Profile,
+        entry: str | None,
+        side: Side,
+    ) -> None:
+        self.tree, self.attribution, self.facts, self.config = tree, attribution, facts, config
+        self.profile, self.entry, self.side = profile, entry, side
+        self.env = environment_of(config)
+        self.cwd = (config.working_dir if config is not None else "").strip("/").encode("utf-8", "surrogateescape")
+        self.follower = Follower(tree, attribution, facts)
+        self.maker = Maker(tree, attribution, facts, profile, side)
+        self.caveats: dict[str, None] = {}
+        self.blindspots: list[Blindspot] = list(self.maker.blindspots)
+
+    # The entry ------------------------------------------------------------------------------------------------------
+
+    def launches(self) -> list[Launch]:
+        """What can be started: the entry given, the image's own, or every entry of the profile."""
+        argv: list[str] = []
+        if self.entry is not None:
+            argv = split_entry(self.entry)
+        elif self.config is not None:
+            argv = [*self.config.entrypoint, *self.config.cmd]
+        found = self._python(argv) if argv else []
+        fitting = [launch for launch in found if self._is_entry(launch)]
+        if fitting or (found and (self.entry is not None or not self.profile.entries)):
+            self._say_entry(argv)
+            return fitting or found
+        if not self.profile.entries:
+            if argv and not found:
+                found = self.follower.follow(argv, self.env, self.cwd)
+            return found
+        names = " and ".join(self.profile.entries)
+        why = "there is no image config" if self.config is None else "the image's entry names none of them"
+        self.caveats[f"traced under every entry of {self.profile.name} ({names}), since {why}; --entry chooses one"] = (
+            None
+        )
+        launches = [launch for each in self.profile.entries for launch in self._python(self._words(each))]
+        return [*launches, *found]
+
+    def _say_entry(self, argv: Sequence[str]) -> None:
+        shown = " ".join(argv)
+        self.caveats[f"traced for the command line `{shown}`; another command can load other files"] = None
+
+    def _python(self, argv: Sequence[str]) -> list[Launch]:
+        return [each for each in self.follower.follow(argv, self.env, self.cwd) if each.python is not None]
+
+    def _words(self, entry: str) -> list[str]:
+        words = split_entry(entry)
+        if words and words[0] == "python" and self.follower.which("python", self.env, self.cwd) is None:
+            words[0] = next(python_names(self.attribution, lambda path: self.tree.lookup(path) is not None), "python3")
+        elif words and self.follower.which(words[0], self.env, self.cwd) is None:
+            for environment in self.attribution.environments:
+                path = (environment.prefix + b"/" if environment.prefix else b"") + b"bin/" + words[0].encode()
+                if self.tree.lookup(path) is not None:
+                    return ["/" + path.decode("utf-8", "surrogateescape"), *words[1:]]
+        return words
+
+    def _is_entry(self, launch: Launch) -> bool:
+        start = launch.python
+        assert start is not None
+        for each in self.profile.entries:
+            words = split_entry(each)
+            if words[:2] == ["python", "-m"]:
+                if start.mode == "module" and start.target == words[2]:
+                    return True
+            elif start.mode == "script" and start.target.rpartition("/")[2] == words[0]:
+                if not start.arguments or len(words) == 1 or start.arguments[0] == words[1]:
+                    return True
+        return False
+
+    # Roles ----------------------------------------------------------------------------------------------------------
+
+    def methods(self, launch: Launch) -> Sequence[str]:
+        """The multiprocessing start methods that are possible: the ENV's, else the profile's."""
+        fixed = launch.env.get(self.profile.start_method_env or "", "")
+        return (fixed,) if fixed in ("fork", "spawn", "forkserver") else self.profile.start_methods
+
+    def run(self) -> Trace:
+        """Trace every role."""
+        launches = self.launches()
+        settings = [each for launch in launches if (each := self.maker.setting(launch)) is not None]
+        if not settings:
+            self._lead_nowhere(launches)
+        roles: dict[str, Role] = {}
+        reached: dict[str, list[Reach]] = {}
+        world = self._world()
+        for role in self.profile.roles:
+            roles[role.name] = self._role(role, settings, launches, world, reached)
+        return Trace(self.profile, roles, tuple(self._all_blindspots(roles)), tuple(self.caveats))
+
+    def _lead_nowhere(self, launches: list[Launch]) -> None:
+        names = tuple(role.name for role in self.profile.roles)
+        if launches and any(launch.program is not None for launch in launches):
+            return
+        self.blindspots.append(
+            Blindspot(
+                "entry", "the entry leads to no program in the image: nothing could be traced", None, self.side, names
+            )
+        )
+
+    def _included(self, role: ProfileRole, launches: list[Launch]) -> list[ProfileRole]:
+        argvs = [launch.python.arguments for launch in launches if launch.python is not None]
+        if argvs and all(unless(role.includes_unless, argv) is not None for argv in argvs):
+            return []
+        return [each for each in self.profile.roles if each.name in role.includes]
+
+    def _role(
+        self,
+        role: ProfileRole,
+        settings: list[Setting],
+        launches: list[Launch],
+        world: World,
+        reached: dict[str, list[Reach]],
+    ) -> Role:
+        included = self._included(role, launches)
+        reaches: dict[int, Reach] = {}
+        roots: dict[Unit, Root] = {}
+        groups: set[str] = set()
+        for setting in settings:
+            methods = self.methods(setting.launch)
+            here = self.maker.roots(role, setting, methods, included)
+            reach = reaches.get(id(setting.graph))
+            if reach is None:
+                reach = reaches[id(setting.graph)] = Reach(setting.graph, self.maker.standard(setting.graph))
+            reach.eager(here.eager, here.mains)
+            reach.refer(here.names)
+            roots.update(here.eager)
+            groups |= here.groups
+        for index, reach in enumerate(reaches.values()):
+            self.maker.finish(reach, groups)
+            self._inherit(role, reach, settings, reached, roots, index)
+            self.maker.finish(reach, groups)
+            for unit, why in reach.entry_points.items():
+                roots.setdefault(unit, ("entry-point", why))
+        reached[role.name] = list(reaches.values())
+        files = self._files(launches, list(reaches.values()))
+        self._note_unbounded(list(reaches.values()))
+        chains = Chains(roots, files)
+        libraries: dict[str, tuple[Level, Resolved]] = {}
+        shown = tuple(dict.fromkeys(sorted(unit.name for unit, (edge, _) in roots.items() if edge in ("root", "main"))))
+        return Role(role.name, shown, world, list(reaches.values()), files, libraries, chains, self._texts(launches))
+
+    def _inherit(
+        self,
+        role: ProfileRole,
+        reach: Reach,
+        settings: list[Setting],
+        reached: dict[str, list[Reach]],
+        roots: dict[Unit, Root],
+        index: int,
+    ) -> None:
+        if role.parent is None or not any("fork" in self.methods(setting.launch) for setting in settings):
+            return
+        parents = reached.get(role.parent, [])
+        if index < len(parents) and parents[index].graph is reach.graph:
+            for unit, why in inherit(reach, parents[index]).items():
+                roots.setdefault(unit, ("root", why))
+
+    # Files ----------------------------------------------------------------------------------------------------------
+
+    def _files(self, launches: list[Launch], reaches: list[Reach]) -> dict[bytes, Loaded]:
+        files: dict[bytes, Loaded] = {}
+        for launch in launches:
+            for each in launch.touched:
+                level = EAGER if each.sure else DEFERRED
+                hop = Hop(None, each.path, each.line, None, each.edge)
+                known = files.get(each.path)
+                if known is None or known.level < level:
+                    files[each.path] = Loaded(level, hop, each.by, "the way from the entry to the program")
+        for reach in reaches:
+            search = reach.graph.resolver.search
+            for path in search.files:
+                resolved = self.tree.resolve(path) or path
+                files.setdefault(
+                    resolved,
+                    Loaded(EAGER, Hop(None, resolved, None, None, "pth"), None, "it decides where modules are found"),
+                )
+            executable = search.environment.executable
+            if executable is not None:
+                files.setdefault(
+                    executable, Loaded(EAGER, Hop(None, executable, None, None, "interpreter"), None, "the interpreter")
+                )
+        return files
+
+    def _texts(self, launches: list[Launch]) -> list[tuple[str, object]]:
+        texts: list[tuple[str, object]] = []
+        for launch in launches:
+            texts += [(text, "the shell code of the entry") for text in launch.texts]
+            texts += [(word, "the command line") for word in launch.argv]
+            for name in sorted(launch.env):
+                for part in (launch.env[name], *launch.env[name].split(":")):
+                    texts.append((part, f"ENV {name}"))
+        for name in sorted(self.env):
+            for part in (self.env[name], *self.env[name].split(":")):
+                texts.append((part, f"ENV {name}"))
+        if self.config is not None:
+            texts += [(word, "the command line") for word in (*self.config.entrypoint, *self.config.cmd)]
+        if self.cwd:
+            texts.append(("/" + self.cwd.decode("utf-8", "surrogateescape"), "the working directory"))
+        return texts
+
+    def _world(self) -> World:
+        listed = [
+            part.strip("/").encode("utf-8", "surrogateescape")
+            for name in ("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH")
+            for part in self.env.get(name, "").split(":")
+            if part
+        ]
+        directories = frozenset(
+            found
+            for each in (b"lib", b"usr/lib", b"lib64", b"usr/lib64", *listed)
+            if (found := self.tree.resolve(each)) is not None
+        )
+        rules = common()
+        return World(
+            self.tree,
+            self.attribution,
+            self.facts,
+            PathRules((*rules.outside, *self.profile.outside)),
+            PathRules((*rules.read_at_run_time, *self.profile.read_at_run_time)),
+            directories,
+            tuple(listed),
+        )
+
+    # What it could not tell -----------------------------------------------------------------------------------------
+
+    def _note_unbounded(self, reaches: list[Reach]) -> None:
+        places = {
+            f"{show(unit.path or b'')}:{use.line}"
+            for reach in reaches
+            for unit, use in reach.unbounded
+            if unit.top not in reach.standard
+        }
+        if places:
+            self._places = getattr(self, "_places", set()) | places
+
+    def _all_blindspots(self, roles: dict[str, Role]) -> list[Blindspot]:
+        names = tuple(roles)
+        found: list[Blindspot] = list(self.blindspots)
+        found += self.maker.blindspots
+        for search in self.maker.searches:
+            for each in search.blindspots:
+                found.append(Blindspot(each.what, each.reason, each.path, self.side, names))
+        unreadable: dict[tuple[bytes, str, str], list[str]] = {}
+        for name, role in roles.items():
+            for path, what, reason in role.unreadable():
+                unreadable.setdefault((path, what, reason), []).append(name)
+        for (path, what, reason), who in sorted(unreadable.items()):
+            found.append(Blindspot(what, reason, path, self.side, tuple(who)))
+        places = sorted(getattr(self, "_places", ()))
+        if places:
+            more = f" and {len(places) - _MAX_LINES} more" if len(places) > _MAX_LINES else ""
+            self.caveats[
+                "modules whose names come from the command line, ENV or a model's config can be imported at "
+                f"{', '.join(places[:_MAX_LINES])}{more}; only names that stand in the image were followed"
+            ] = None
+        return list(dict.fromkeys(found))

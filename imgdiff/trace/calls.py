@@ -1,0 +1,100 @@
+"""Calls that load code, a library or a program, or ask for metadata: which argument says what."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+import msgspec
+
+from imgdiff.model import HOLE, Call, Pattern
+
+if TYPE_CHECKING:
+    from imgdiff.trace.graph import Unit
+
+UseKind = Literal[
+    "import", "walk", "load-path", "exec", "library", "program", "metadata", "entry-points", "attribute", "sys-path"
+]
+MAX_TEXT = 10_000  # characters; a longer string names no file or module
+
+_IMPORT = frozenset(
+    {"import_module", "__import__", "find_spec", "find_loader", "run_module", "resolve_name", "import_string",
+     "import_from_string", "import_object", "import_optional_dependency", "locate", "LazyLoader", "lazy_import",
+     "importorskip", "get_loader", "import_name", "load_module", "import_by_name", "reload", "find_module",
+     "import_attr", "resolve_obj_by_qualname", "spec_from_loader", "attach"}
+)  # fmt: skip
+_WALK = {"iter_modules": False, "walk_packages": True, "iter_importer_modules": False}
+_PATH = frozenset(
+    {"spec_from_file_location", "SourceFileLoader", "SourcelessFileLoader", "ExtensionFileLoader", "load_source",
+     "load_dynamic", "load_compiled"}
+)  # fmt: skip
+_RUN_PATH = frozenset({"run_path", "execfile"})
+_EXEC = frozenset({"exec"})
+_LIBRARY = frozenset(
+    {"CDLL", "PyDLL", "WinDLL", "OleDLL", "LoadLibrary", "dlopen", "load_library", "find_library", "load_cdll"}
+)
+_PROGRAM = frozenset(
+    {"Popen", "run", "call", "check_call", "check_output", "getoutput", "getstatusoutput", "system", "popen", "which",
+     "execv", "execve", "execvp", "execvpe", "execl", "execle", "execlp", "execlpe", "spawnv", "spawnve", "spawnvp",
+     "spawnvpe", "spawnl", "spawnle", "spawnlp", "spawnlpe", "posix_spawn", "posix_spawnp", "create_subprocess_exec",
+     "create_subprocess_shell", "subprocess_exec", "subprocess_shell", "spawn", "find_executable"}
+)  # fmt: skip
+_METADATA = frozenset(
+    {"version", "distribution", "metadata", "requires", "files", "from_name", "get_distribution", "require",
+     "packages_distributions"}
+)  # fmt: skip
+_ATTRIBUTES = frozenset({"getattr", "attrgetter", "methodcaller", "__getattr__", "__getattribute__", "hasattr"})
+_SYS_PATH = frozenset({"path.append", "path.insert", "path.extend", "addsitedir"})
+_ENTRY_POINTS = frozenset({"entry_points", "iter_entry_points", "select", "get_entry_map", "get_entry_info"})
+
+
+class Use(msgspec.Struct, frozen=True):
+    """A call and what it asks for. ``name`` and ``path`` are patterns (None where not given); ``argv`` a program's
+    command line; ``deep``: everything below, not only what lies directly there."""
+
+    kind: UseKind
+    line: int
+    function: str | None
+    callee: str
+    name: Pattern | None = None
+    package: Pattern | None = None
+    path: Pattern | None = None
+    argv: tuple[Pattern, ...] = ()
+    deep: bool = False
+
+
+def use_of(call: Call, unit: Unit, function: str | None) -> Use | None:  # noqa: ARG001 - the unit may fold more later
+    """Return what a call asks for; None for one that concerns nobody."""
+    callee = call.callee.rpartition(".")[2]
+    arguments = call.arguments
+    keywords = dict(call.keywords)
+    first = arguments[0] if arguments else None
+    second = arguments[1] if len(arguments) > 1 else None
+    if call.callee in _SYS_PATH:
+        texts = (*arguments, *call.sequence)
+        return Use("sys-path", call.line, function, call.callee, next((each for each in texts if each != HOLE), HOLE))
+    if callee in _ATTRIBUTES:
+        name = first if callee in ("attrgetter", "methodcaller") else second
+        return None if name is None else Use("attribute", call.line, function, callee, name)
+    if callee in _IMPORT:
+        name = first or keywords.get("name") or keywords.get("mod_name") or HOLE
+        return Use("import", call.line, function, callee, name, second or keywords.get("package"))
+    if callee in _WALK:
+        prefix = second or keywords.get("prefix")
+        return Use("walk", call.line, function, callee, first or keywords.get("path"), prefix, deep=_WALK[callee])
+    if callee in _PATH:
+        path = second or keywords.get("location") or keywords.get("path") or HOLE
+        return Use("load-path", call.line, function, callee, first or keywords.get("name") or HOLE, path=path)
+    if callee in _RUN_PATH:
+        return Use("load-path", call.line, function, callee, path=first or keywords.get("path_name") or HOLE)
+    if callee in _EXEC:
+        return Use("exec", call.line, function, callee, first)
+    if callee in _LIBRARY:
+        return Use("library", call.line, function, callee, first or keywords.get("name") or HOLE)
+    if callee in _PROGRAM:
+        argv = call.sequence or tuple(arguments) or (keywords.get("args", HOLE),)
+        return Use("program", call.line, function, callee, argv=argv)
+    if callee in _METADATA:
+        return Use("metadata", call.line, function, callee, first or keywords.get("distribution_name") or HOLE)
+    if callee in _ENTRY_POINTS:
+        return Use("entry-points", call.line, function, callee, keywords.get("group") or first or HOLE)
+    return None

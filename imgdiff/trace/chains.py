@@ -1,0 +1,150 @@
+"""The shortest proof that a role loads a file: hop by hop from a root."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from imgdiff.model import Edge, Hop
+from imgdiff.trace.closure import EAGER, Reach
+from imgdiff.trace.dormant import Dormant
+from imgdiff.trace.graph import Target, Unit
+
+if TYPE_CHECKING:
+    from imgdiff.trace.levels import Loaded
+
+Root = tuple[Edge, str]
+_Came = dict[Unit, tuple[Unit, Target] | None]
+
+
+def path_hop(path: bytes, edge: Edge) -> Hop:
+    """Return the last hop of a chain: a file that leads no further."""
+    return Hop(None, path, None, None, edge)
+
+
+class Chains:
+    """Chains of one role, worked out when the first is asked for."""
+
+    def __init__(self, roots: Mapping[Unit, Root], files: Mapping[bytes, Loaded]) -> None:
+        self._roots, self._files = roots, files
+        self._came: dict[int, _Came] = {}
+
+    def of_unit(self, unit: Unit, reach: Reach) -> tuple[Hop, ...]:
+        """Return the shortest chain to a module."""
+        came = self._came.get(id(reach))
+        if came is None:
+            came = self._came[id(reach)] = self._search(reach)
+        return self._walk(unit, came)
+
+    def of_dormant(self, dormant: Dormant, unit: Unit) -> tuple[Hop, ...]:
+        """Return the shortest chain to a module that only unreferred functions lead to."""
+        steps: list[tuple[Unit, Target]] = []
+        current = unit
+        while current in dormant.came:
+            origin = dormant.came[current]
+            steps.append(origin)
+            current = origin[0]
+        hops = list(self.of_unit(current, dormant.reach))
+        return self._append(hops, list(reversed(steps)))
+
+    def of_file(self, path: bytes) -> tuple[Hop, ...]:
+        """Return the chain to a file that is no module."""
+        hops: list[Hop] = []
+        seen: set[bytes] = set()
+        current: bytes | Unit | None = path
+        while isinstance(current, bytes) and current not in seen:
+            seen.add(current)
+            loaded = self._files.get(current)
+            if loaded is None:
+                break
+            hops.insert(0, Hop(None, current, None, loaded.why if loaded.by is None else None, loaded.hop.edge))
+            current = loaded.by
+        if isinstance(current, Unit):
+            first = self._files[hops[0].path].hop
+            before = self._unit_anywhere(current)
+            if before:
+                last = before[-1]
+                before = (*before[:-1], Hop(last.module, last.path, first.line, first.function, last.edge))
+            return (*before, *hops)
+        return tuple(hops)
+
+    def of_source(self, source: object) -> tuple[str, tuple[Hop, ...]]:
+        """Return where a string stands, in words, and the chain to there."""
+        if isinstance(source, Unit):
+            return source.name, self._unit_anywhere(source)
+        if isinstance(source, bytes):
+            return "/" + source.decode("utf-8", "backslashreplace"), self.of_file(source)
+        return str(source), ()
+
+    def _unit_anywhere(self, unit: Unit) -> tuple[Hop, ...]:
+        for came in self._came.values():
+            if unit in came:
+                return self._walk(unit, came)
+        return (Hop(unit.name, unit.path or b"", None, None, "import"),)
+
+    def _walk(self, unit: Unit, came: _Came) -> tuple[Hop, ...]:
+        steps: list[tuple[Unit, Target]] = []
+        current = unit
+        while (origin := came.get(current)) is not None:
+            steps.append(origin)
+            current = origin[0]
+        edge, why = self._roots.get(current, ("root", ""))
+        hops = [Hop(current.name, current.path or b"", None, why or None, edge)]
+        return self._append(hops, list(reversed(steps)))
+
+    def _append(self, hops: list[Hop], steps: list[tuple[Unit, Target]]) -> tuple[Hop, ...]:
+        for _, (unit, edge, line, function) in steps:
+            last = hops[-1]
+            hops[-1] = Hop(
+                last.module, last.path, line, function or (last.function if len(hops) == 1 else None), last.edge
+            )
+            shown: Edge = "deferred" if edge == "import" and function else edge
+            hops.append(Hop(unit.name, unit.path or b"", None, None, shown))
+        return tuple(hops)
+
+    def _search(self, reach: Reach) -> _Came:
+        """Breadth first: over eager edges alone for what is eager, then over all; ties go to the smaller name."""
+        came: _Came = {}
+        roots = sorted((unit for unit in self._roots if unit in reach.level), key=lambda unit: unit.name)
+        eager = [unit for unit in roots if reach.level[unit] == EAGER]
+        for unit in eager:
+            came[unit] = None
+        outgoing: dict[Unit, list[Target]] = {}
+        eager_only: dict[Unit, list[Target]] = {}
+        for block in reach.done:
+            targets = [*block.imports, *block.edges]
+            outgoing.setdefault(block.unit, []).extend(targets)
+            if block.kind in ("body", "main"):
+                kept = [
+                    *block.imports,
+                    *((unit, "lazy", line, function) for unit, line, function in reach.eager_lazy(block)),
+                ]
+                eager_only.setdefault(block.unit, []).extend(kept)
+        for source, target in reach.extra:
+            if source is not None:
+                outgoing.setdefault(source, []).append(target)
+        self._layers(eager, came, eager_only, lambda unit: reach.level.get(unit) == EAGER)
+        rest = [unit for unit in roots if unit not in came]
+        for unit in rest:
+            came[unit] = None
+        self._layers([*came], came, outgoing, lambda unit: unit in reach.level)
+        return came
+
+    def _layers(self, start: list[Unit], came: _Came, outgoing: dict[Unit, list[Target]], allowed: object) -> None:
+        assert callable(allowed)
+        layer = start
+        while layer:
+            following: dict[Unit, tuple[Unit, Target]] = {}
+            for unit in sorted(layer, key=lambda each: each.name):
+                for target in outgoing.get(unit, ()):
+                    current: Unit | None = target[0]
+                    step = target
+                    while current is not None and current not in came and allowed(current):
+                        known = following.get(current)
+                        if known is None or (known[0] is unit and (step[2] or 0) < (known[1][2] or 0)):
+                            following[current] = (unit, step)
+                        current = current.parent
+                        if current is not None:
+                            step = (current, "parent", target[2], target[3])
+            came.update(following)
+            layer = list(following)

@@ -1,0 +1,414 @@
+"""What a role reaches: the fixpoint over the graph, gated by names.
+
+First the eager part: module bodies and what they import. Then the rest: a function counts as reached once reached
+code refers to its name, and then adds names and edges in turn. Names only ever grow, so the result does not depend
+on the order.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+
+from imgdiff.model import HOLE, Edge, Pattern
+from imgdiff.trace.calls import Use
+from imgdiff.trace.graph import Block, Graph, Target, Unit, fill
+
+EAGER, DEFERRED = 2, 1
+_MIN_LITERAL = 3  # letters that a name pattern must fix before it counts outside of the package that builds it
+
+
+class Roots:
+    """Where a role starts. ``mains`` run as ``__main__``; ``names`` count as referred from the start."""
+
+    def __init__(self) -> None:
+        self.eager: dict[Unit, tuple[Edge, str]] = {}
+        self.deferred: dict[Unit, tuple[Edge, str]] = {}
+        self.mains: set[Unit] = set()
+        self.names: set[str] = set()
+        self.groups: set[str] = set()
+
+
+class Reach:
+    """The reached part of one graph for one role."""
+
+    def __init__(self, graph: Graph, standard: frozenset[str]) -> None:
+        self.graph = graph
+        self.standard = standard  # top-level names of the standard library
+        self.level: dict[Unit, int] = {}
+        self.mains: set[Unit] = set()
+        self.names: set[str] = set()
+        self.done: dict[Block, None] = {}
+        self.words: dict[str, Block] = {}
+        self.extra: list[tuple[Unit | None, Target]] = []  # edges that no single block has
+        self.dynamic: dict[str, None] = {}  # top-level packages whose reached code imports by computed name
+        self.unbounded: list[tuple[Unit, Use]] = []
+        self.uses: list[tuple[Unit, Use]] = []  # libraries, programs, metadata: for those who know them
+        self.entry_points: dict[Unit, str] = {}  # what entry points brought in, and which
+        self._waiting: dict[str, list[Block | tuple[Unit, str]]] = {}
+        self._fresh: list[Unit] = []
+        self._stack: list[Block] = []
+        self._pending: list[tuple[Unit, Unit, tuple[str, ...], int | None, str | None]] = []
+        self._prefixes: dict[int, set[str]] = {}
+        self._suffixes: dict[int, set[str]] = {}
+        self._new_affixes = False
+        self._unchecked: list[str] = []
+        self._local: set[tuple[str, str, str]] = set()  # (package, prefix, suffix)
+        self._new_local: set[tuple[str, str, str]] = set()
+        self._new_words: dict[str, Block] = {}
+        self._dynamic_done: set[str] = set()
+        self._widened = len(graph.widened)
+
+    def fork(self) -> Reach:
+        """Return an independent copy to go on from."""
+        twin = copy.copy(self)
+        twin.level, twin.mains, twin.names = dict(self.level), set(self.mains), set(self.names)
+        twin.done, twin.words, twin.extra = dict(self.done), dict(self.words), list(self.extra)
+        twin.dynamic, twin.unbounded, twin.uses = dict(self.dynamic), list(self.unbounded), list(self.uses)
+        twin.entry_points = dict(self.entry_points)
+        twin._waiting = {name: list(items) for name, items in self._waiting.items()}
+        twin._prefixes = {length: set(items) for length, items in self._prefixes.items()}
+        twin._suffixes = {length: set(items) for length, items in self._suffixes.items()}
+        twin._local, twin._new_local = set(self._local), set(self._new_local)
+        twin._unchecked, twin._new_words = list(self._unchecked), dict(self._new_words)
+        twin._dynamic_done = set(self._dynamic_done)
+        twin._fresh, twin._stack, twin._pending = list(self._fresh), list(self._stack), list(self._pending)
+        return twin
+
+    # The eager part -------------------------------------------------------------------------------------------------
+
+    def eager(self, roots: Iterable[Unit], mains: Iterable[Unit] = ()) -> list[Unit]:
+        """Add what runs when these modules are imported; return what is new at this level."""
+        self.mains.update(mains)
+        seen: dict[Unit, None] = {}
+        wave = [unit for unit in roots if self.level.get(unit) != EAGER]
+        uses: list[tuple[Unit, tuple[str, ...]]] = []
+        while wave:
+            wave = self._parents(wave, seen)
+            self.graph.prepare(wave)
+            following: dict[Unit, None] = {}
+            for unit in wave:
+                for block in (unit.body, unit.main if unit in self.mains else None):
+                    if block is not None:
+                        block.make(self.graph)
+                        following.update((target[0], None) for target in block.imports)
+                        uses += [(target, names) for target, names, *_ in block.lazy_uses]
+            wave = [unit for unit in following if unit not in seen and self.level.get(unit) != EAGER]
+            if not wave:
+                wave = self._lazy_eager(uses, seen)
+                uses = []
+        for unit in seen:
+            if self.level.get(unit) != EAGER:
+                if unit not in self.level:
+                    self._fresh.append(unit)
+                self.level[unit] = EAGER
+        return list(seen)
+
+    def _parents(self, wave: list[Unit], seen: dict[Unit, None]) -> list[Unit]:
+        full: dict[Unit, None] = {}
+        for unit in wave:
+            current: Unit | None = unit
+            while current is not None and current not in seen and self.level.get(current) != EAGER:
+                seen[current] = full[current] = None
+                current = current.parent
+        return list(full)
+
+    def _lazy_eager(self, uses: list[tuple[Unit, tuple[str, ...]]], seen: dict[Unit, None]) -> list[Unit]:
+        found: dict[Unit, None] = {}
+        for unit, names in uses:
+            for target in lazy_targets(self.graph, unit, names):
+                if target not in seen and self.level.get(target) != EAGER:
+                    found[target] = None
+        return list(found)
+
+    def eager_lazy(self, block: Block) -> list[tuple[Unit, int | None, str | None]]:
+        """Return what a module body loads through lazy attributes."""
+        return [
+            (target, line, function)
+            for unit, names, line, function in block.lazy_uses
+            for target in lazy_targets(self.graph, unit, names)
+        ]
+
+    def run_main(self, unit: Unit) -> None:
+        """Count a module as run by a child process of its own (``python -m``)."""
+        self.add(unit)
+        if unit not in self.mains:
+            self.mains.add(unit)
+            if unit.prepared and unit.main is not None:
+                self._stack.append(unit.main)
+
+    # The rest -------------------------------------------------------------------------------------------------------
+
+    def add(self, unit: Unit) -> None:
+        """Count a module as reached, with its parents."""
+        current: Unit | None = unit
+        while current is not None and current not in self.level:
+            self.level[current] = DEFERRED
+            self._fresh.append(current)
+            current = current.parent
+
+    def refer(self, names: Iterable[str]) -> None:
+        """Count these names as referred to."""
+        for name in names:
+            if name not in self.names:
+                self.names.add(name)
+                self._release(name)
+
+    def _release(self, name: str) -> None:
+        for item in self._waiting.pop(name, ()):
+            if isinstance(item, Block):
+                self._stack.append(item)
+            else:
+                self._lazy(*item)
+
+    def run(self) -> None:
+        """Go on until nothing changes."""
+        while True:
+            if self._stack:
+                self._reach(self._stack.pop())
+            elif self._fresh:
+                wave, self._fresh = self._fresh, []
+                self.graph.prepare(wave)
+                for unit in wave:
+                    self._enter(unit)
+            elif self._pending:
+                self._lazy_pending()
+            elif self._new_affixes or self._unchecked or self._new_local:
+                self._match_patterns()
+            elif self._new_words or len(self._dynamic_done) < len(self.dynamic):
+                self._match_words()
+            elif self._widened < len(self.graph.widened):
+                self._remake()
+            else:
+                return
+
+    def _enter(self, unit: Unit) -> None:
+        if unit.kind == "extension":
+            self._enter_extension(unit)
+            return
+        for block in (unit.body, unit.main if unit in self.mains else None, unit.always):
+            if block is not None:
+                self._stack.append(block)
+        for block in unit.gated:
+            if block.gate in self.names:
+                self._stack.append(block)
+            else:
+                self._wait(block.gate, block)
+        for name in unit.lazy:
+            if name in self.names:
+                self._lazy(unit, name)
+            else:
+                self._wait(name, (unit, name))
+
+    def _wait(self, name: str, item: Block | tuple[Unit, str]) -> None:
+        waiting = self._waiting.get(name)
+        if waiting is None:
+            self._waiting[name] = [item]
+        else:
+            waiting.append(item)
+        self._unchecked.append(name)
+
+    def _enter_extension(self, unit: Unit) -> None:
+        """C code calls Python functions and imports modules by name."""
+        assert unit.path is not None
+        facts = self.graph.facts.elf(unit.path)
+        identifiers = getattr(facts, "identifiers", ())
+        self.refer(identifiers)
+        lasts = self.graph.lasts(unit.top) if unit.parent is not None else {}
+        for word in identifiers:
+            for name in (*lasts.get(word, ()), *((word,) if word in self.graph.tops() else ())):
+                self._extra(unit, name, "string")
+        for text in getattr(facts, "strings", ()):
+            for target in self.graph.by_string(text, unit.package):
+                self.extra.append((unit, (target, "string", None, None)))
+                self.add(target)
+
+    def _extra(
+        self, source: Unit | None, name: str, edge: Edge, line: int | None = None, function: str | None = None
+    ) -> None:
+        target = self.graph.unit(name)
+        if target is not None:
+            self.extra.append((source, (target, edge, line, function)))
+            self.add(target)
+
+    def _reach(self, block: Block) -> None:
+        if block in self.done:
+            return
+        self.done[block] = None
+        block.make(self.graph)
+        new = block.refs - self.names
+        if new:
+            self.names |= new
+            for name in new:
+                if name in self._waiting:
+                    self._release(name)
+        level = self.level
+        for target in block.imports:
+            if target[0] not in level:
+                self.add(target[0])
+        for target in block.edges:
+            if target[0] not in level:
+                self.add(target[0])
+        for unit, names, line, function in block.lazy_uses:
+            if not unit.prepared or unit.lazy or "*" in names:
+                self._pending.append((block.unit, unit, names, line, function))
+        for use in block.calls:
+            self._use(block, use)
+        for word in block.words:
+            if word not in self.words:
+                self.words[word] = self._new_words[word] = block
+        for text in block.texts:
+            if "." in text and text not in self.words and len(text) < 200:
+                self.words[text] = self._new_words[text] = block
+        for pattern in block.patterns:
+            self._pattern(block, pattern)
+
+    def _use(self, block: Block, use: Use) -> None:
+        if use.kind == "import":
+            if use.name == HOLE or (use.name is not None and use.name.startswith(HOLE)):
+                self.dynamic[block.unit.top] = None
+                self.unbounded.append((block.unit, use))
+        elif use.kind == "attribute":
+            self._attribute(block, use)
+        else:
+            self.uses.append((block.unit, use))
+
+    def _lazy(self, unit: Unit, name: str) -> None:
+        for target in lazy_targets(self.graph, unit, (name,)):
+            self.extra.append((unit, (target, "lazy", None, name)))
+            self.add(target)
+
+    def _lazy_pending(self) -> None:
+        pending, self._pending = self._pending, []
+        for source, unit, names, line, function in pending:
+            for target in lazy_targets(self.graph, unit, names):
+                self.extra.append((source, (target, "lazy", line, function)))
+                self.add(target)
+
+    # Names built at run time ----------------------------------------------------------------------------------------
+
+    def _pattern(self, block: Block, pattern: Pattern) -> None:
+        parts = pattern.split(HOLE)
+        if not all(part == "" or ("a" + part).isidentifier() for part in parts):
+            return
+        prefix, suffix = parts[0], parts[-1]
+        if len(prefix.strip("_")) + len(suffix.strip("_")) >= _MIN_LITERAL:
+            if prefix:
+                if prefix not in self._prefixes.setdefault(len(prefix), set()):
+                    self._prefixes[len(prefix)].add(prefix)
+                    self._new_affixes = True
+            elif suffix not in self._suffixes.setdefault(len(suffix), set()):
+                self._suffixes[len(suffix)].add(suffix)
+                self._new_affixes = True
+
+    def _attribute(self, block: Block, use: Use) -> None:
+        """``getattr(x, "_" + y)``: too little text to hold everywhere, but in the package that says so."""
+        parts = fill(use.name or "", block.unit).split(HOLE)
+        key = (block.unit.top, parts[0], parts[-1])
+        if len(parts) > 1 and key not in self._local:
+            self._local.add(key)
+            self._new_local.add(key)
+
+    def _match_patterns(self) -> None:
+        names = (
+            list(self._waiting) if self._new_affixes else [name for name in self._unchecked if name in self._waiting]
+        )
+        self._unchecked, self._new_affixes = [], False
+        prefixes, suffixes = sorted(self._prefixes.items()), sorted(self._suffixes.items())
+        hits = [
+            name
+            for name in dict.fromkeys(names)
+            if any(name[:length] in known for length, known in prefixes)
+            or any(name[-length:] in known for length, known in suffixes)
+        ]
+        self.refer(hits)
+        new, self._new_local = self._new_local, set()
+        everything = self._local if names else new
+        if everything:
+            self._match_local(names, everything)
+        if new:
+            self._match_local(list(self._waiting), new)
+
+    def _match_local(self, names: list[str], local: set[tuple[str, str, str]]) -> None:
+        by_top: dict[str, list[tuple[str, str]]] = {}
+        for top, prefix, suffix in local:
+            by_top.setdefault(top, []).append((prefix, suffix))
+        for name in names:
+            items = self._waiting.get(name)
+            if not items:
+                continue
+            for item in list(items):
+                unit = item.unit if isinstance(item, Block) else item[0]
+                for prefix, suffix in by_top.get(unit.top, ()):
+                    if name.startswith(prefix) and name.endswith(suffix) and len(name) > len(prefix) + len(suffix):
+                        if isinstance(item, Block):
+                            self._stack.append(item)
+                        else:
+                            self._lazy(*item)
+                        break
+
+    def _match_words(self) -> None:
+        """Where reached code imports by computed name: every module that a string names in full or by its tail."""
+        new, self._new_words = self._new_words, {}
+        if self.dynamic:
+            fresh = [top for top in self.dynamic if top not in self._dynamic_done]
+            first = not self._dynamic_done
+            for word in sorted(self.words if first else new):
+                if word in self.graph.tops():
+                    self._word(word, word)
+            for top in sorted(self.dynamic):
+                if top in self.standard:
+                    continue
+                lasts = self.graph.lasts(top)
+                candidates = self.words if top in fresh else new
+                for word in sorted(candidates.keys() & lasts.keys()):
+                    for name in lasts[word]:
+                        self._word(word, name)
+            self._dynamic_done.update(self.dynamic)
+
+    def _word(self, word: str, name: str) -> None:
+        block = self.words[word]
+        target = self.graph.unit(name)
+        if target is not None:
+            self.extra.append((block.unit, (target, "string", None, block.gate or None)))
+            self.add(target)
+
+    def _remake(self) -> None:
+        prefixes = tuple(f"{name}." for name in self.graph.widened[self._widened :])
+        packages = set(self.graph.widened[self._widened :])
+        self._widened = len(self.graph.widened)
+        for block in list(self.done):
+            if any(name.startswith(prefixes) for name in block.missing) or any(
+                unit.name in packages for unit, *_ in block.lazy_uses
+            ):
+                block.remake(self.graph)
+                for target in (*block.imports, *block.edges):
+                    self.add(target[0])
+
+
+def lazy_targets(graph: Graph, unit: Unit, names: tuple[str, ...]) -> list[Unit]:
+    """Return the modules that a package loads when these of its attributes are asked for."""
+    found: list[Unit] = []
+    for name in names:
+        if name == "*":
+            exports = unit.facts.exports if unit.facts is not None else ()
+            for export in exports:
+                child = graph.unit(f"{unit.name}.{export}") if unit.found.portions else None
+                if child is not None:
+                    found.append(child)
+                elif export in unit.lazy:
+                    found += lazy_targets(graph, unit, (export,))
+            continue
+        for module in unit.lazy.get(name, ()):
+            stripped = module.lstrip(".")
+            dots = len(module) - len(stripped)
+            candidates = [f"{unit.package}.{stripped}", module]
+            if dots > 1:
+                base = graph.absolute(unit, stripped, dots)
+                candidates = [base] if base is not None else []
+            for candidate in candidates:
+                target = graph.unit(candidate.rstrip("."))
+                if target is not None:
+                    found.append(target)
+                    break
+    return found

@@ -1,0 +1,621 @@
+"""The evidence of one role for any path: one object per role, asked path by path."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from packaging.utils import canonicalize_name
+
+from imgdiff.engines import PathRules
+from imgdiff.model import (
+    HOLE,
+    Attribution,
+    Evidence,
+    FactSource,
+    FileEntry,
+    Hop,
+    Level,
+    Resolved,
+    Tree,
+    Unreadable,
+)
+from imgdiff.trace.calls import Use
+from imgdiff.trace.chains import Chains, path_hop
+from imgdiff.trace.closure import DEFERRED, EAGER, Reach
+from imgdiff.trace.dormant import Dormant
+from imgdiff.trace.graph import Unit, fill
+from imgdiff.trace.named import Names
+
+_RANK: Mapping[Level, int] = {
+    "recorded": 6, "eager": 5, "deferred": 4, "unknown": 3, "dormant": 2, "unreached": 1, "outside": 0,
+}  # fmt: skip
+_LEVEL: Mapping[int, Level] = {EAGER: "eager", DEFERRED: "deferred"}
+_SITE_FILES = frozenset({b"entry_points.txt"})
+
+
+class Loaded:
+    """A file that a role loads apart from modules: how surely, and how it comes to that (``by`` a path or module)."""
+
+    __slots__ = ("by", "hop", "level", "why")
+
+    def __init__(self, level: int, hop: Hop, by: bytes | Unit | None, why: str | None = None) -> None:
+        self.level, self.hop, self.by, self.why = level, hop, by, why
+
+
+class World:
+    """What every role of one image shares."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        attribution: Attribution,
+        facts: FactSource,
+        outside: PathRules,
+        read_at_run_time: PathRules,
+        library_directories: frozenset[bytes],
+        listed: tuple[bytes, ...],
+    ) -> None:
+        self.tree, self.attribution, self.facts = tree, attribution, facts
+        self.outside, self.read_at_run_time = outside, read_at_run_time
+        self.library_directories = library_directories
+        self.listed = listed
+        self.names_by_first: dict[bytes, list[bytes]] = {}
+        for name, first in tree.hardlinks.items():
+            self.names_by_first.setdefault(first, []).append(name)
+        self.links: list[tuple[str, bytes]] = [
+            (entry.link_target.decode("utf-8", "surrogateescape"), path)
+            for path, entry in sorted(tree.entries.items())
+            if entry.type == "symlink" and entry.link_target and entry.link_target.startswith(b"/")
+            if outside.match(path) is None
+        ]
+        self._code: dict[bytes, bool] = {}
+
+    def is_code(self, path: bytes) -> bool:
+        """Tell whether a file is what a loader executes: a module, a shared object or program, a script."""
+        known = self._code.get(path)
+        if known is None:
+            known = self._code[path] = self._is_code(path)
+        return known
+
+    def _is_code(self, path: bytes) -> bool:
+        name = path.rpartition(b"/")[2]
+        if name.endswith((b".py", b".pyc", b".pyo")) or is_shared_object(path):
+            return True
+        if self.facts.elf(path) is not None:
+            return True
+        entry = self.tree.lookup(path)
+        if entry is None or not entry.mode & 0o111:
+            return False
+        text = self.facts.text(path)
+        return text is not None and text.startswith(b"#!")
+
+
+def is_shared_object(path: bytes) -> bool:
+    """Tell by its name whether a file is a shared object (``x.so``, ``x.so.1.2``)."""
+    name = path.rpartition(b"/")[2]
+    stem, found, version = name.rpartition(b".so")
+    return bool(found and stem) and all(part.isdigit() for part in version.strip(b".").split(b".") if part)
+
+
+def module_file(path: bytes) -> bytes:
+    """Return the source that a ``.pyc`` belongs to, else the path itself (PEP 3147)."""
+    directory, _, name = path.rpartition(b"/")
+    if not name.endswith(b".pyc"):
+        return path
+    parent, _, last = directory.rpartition(b"/")
+    prefix = directory + b"/" if directory else b""
+    if last == b"__pycache__":
+        prefix = parent + b"/" if parent else b""
+        return prefix + name.partition(b".")[0] + b".py"
+    return prefix + name[:-1]
+
+
+class Role:
+    """One role in one image (a ``model.RoleTrace``)."""
+
+    def __init__(
+        self,
+        role: str,
+        roots: tuple[str, ...],
+        world: World,
+        reaches: list[Reach],
+        files: dict[bytes, Loaded],
+        libraries: dict[str, tuple[Level, Resolved]],
+        chains: Chains,
+        texts: Iterable[tuple[str, object]],
+        wanted_libraries: Mapping[str, int] | None = None,
+    ) -> None:
+        self._role, self._roots, self._world = role, roots, world
+        self._reaches, self._files, self._libraries, self._chains = reaches, files, libraries, chains
+        self._texts = list(texts)
+        self._wanted_libraries = dict(wanted_libraries or {})
+        self._modules: dict[str, tuple[Level, Resolved]] | None = None
+        self._names: Names | None = None
+        self._dormant: dict[bytes, tuple[Dormant, Unit]] | None = None
+        self._dormant_names: Names | None = None
+        self._missing: dict[str, int] | None = None
+        self._known: dict[bytes, Evidence] = {}
+        self._units: dict[bytes, tuple[int, Unit, Reach]] = {}
+        self._directories: dict[bytes, tuple[int, bytes]] = {}
+        self._index()
+
+    # What it is -----------------------------------------------------------------------------------------------------
+
+    @property
+    def role(self) -> str:
+        """The role's name."""
+        return self._role
+
+    @property
+    def roots(self) -> tuple[str, ...]:
+        """The modules and files that the closure starts from."""
+        return self._roots
+
+    @property
+    def modules(self) -> Mapping[str, tuple[Level, Resolved]]:
+        """Every module name that is reached, and what it resolves to. A copy that only a child process with another
+        search path loads is listed as ``name (in a child process)``."""
+        if self._modules is None:
+            found: dict[str, tuple[Level, Resolved]] = {}
+            for index, reach in enumerate(self._reaches):
+                for unit, level in reach.level.items():
+                    if unit.path is None:
+                        continue
+                    resolved = self.resolved(unit.path)
+                    known = found.get(unit.name)
+                    if known is None:
+                        found[unit.name] = (_LEVEL[level], resolved)
+                    elif index and known[1].path != resolved.path:
+                        found[f"{unit.name} (in a child process)"] = (_LEVEL[level], resolved)
+            self._modules = dict(sorted(found.items()))
+        return self._modules
+
+    @property
+    def libraries(self) -> Mapping[str, tuple[Level, Resolved]]:
+        """Every library or program name that is reached, and what it resolves to."""
+        return self._libraries
+
+    def resolved(self, path: bytes) -> Resolved:
+        """Return what stands at a canonical path, as a name's resolution."""
+        return resolved(self._world.tree, self._world.attribution, path)
+
+    def unreadable(self) -> Iterable[tuple[bytes, str, str]]:
+        """Yield (path, what it is, why) of reached files whose facts could not be had."""
+        for path, (_, unit, _) in sorted(self._units.items()):
+            if unit.problem is not None:
+                yield path, "reached module", f"what it imports is not known: {unit.problem}"
+            elif unit.kind == "extension":
+                facts = self._world.facts.elf(path)
+                if isinstance(facts, Unreadable):
+                    yield path, "reached extension module", f"what it needs is not known: {facts.reason}"
+
+    # Index ----------------------------------------------------------------------------------------------------------
+
+    def _index(self) -> None:
+        directories = self._directories
+        for reach in self._reaches:
+            for unit, level in reach.level.items():
+                for portion in unit.found.portions if unit.path is None else ():
+                    self._directory(portion, level, portion)
+                if unit.path is None:
+                    continue
+                known = self._units.get(unit.path)
+                if known is None or known[0] < level:
+                    self._units[unit.path] = (level, unit, reach)
+        for path, (level, _, _) in self._units.items():
+            self._directory(path.rpartition(b"/")[0], level, path)
+        for path, loaded in self._files.items():
+            self._directory(path.rpartition(b"/")[0], loaded.level, path)
+        reached: set[int] = set()
+        claims = self._world.attribution.claims
+        for path in (*self._units, *self._files):
+            for claim in claims.get(path, ()):
+                reached.add(claim.owner)
+        owners = self._world.attribution.owners
+        self._owners = frozenset(index for index in reached if owners[index].kind != "unowned")
+        self._package_directories = {
+            portion for reach in self._reaches for unit in reach.level for portion in unit.found.portions
+        }
+        self._search_roots = frozenset(
+            directory for reach in self._reaches for directory in reach.graph.resolver.search.directories
+        )
+        self._library_homes = {
+            path.rpartition(b"/")[0]
+            for path in (
+                *self._files,
+                *(path for path, (_, unit, _) in self._units.items() if unit.kind == "extension"),
+            )
+            if is_shared_object(path)
+        }
+        del directories
+
+    def _directory(self, directory: bytes, level: int, path: bytes) -> None:
+        while True:
+            known = self._directories.get(directory)
+            if known is not None and known[0] >= level:
+                return
+            self._directories[directory] = (level, path)
+            if not directory:
+                return
+            directory = directory.rpartition(b"/")[0]
+
+    # Evidence -------------------------------------------------------------------------------------------------------
+
+    def evidence(self, path: bytes) -> Evidence:
+        """Return the strongest level that holds for a path of this image."""
+        known = self._known.get(path)
+        if known is None:
+            known = self._known[path] = self._strongest(path)
+        return known
+
+    def _strongest(self, path: bytes) -> Evidence:
+        best = self._static(path)
+        entry = self._world.tree.get(path)
+        if entry is None:
+            return best
+        first = self._world.tree.hardlinks.get(path)
+        for name in self._world.names_by_first.get(first, ()) if first is not None else ():
+            if name != path:
+                best = stronger(best, self._static(name))
+        if entry.type == "symlink":
+            target = self._world.tree.resolve(path)
+            if target and target != path:
+                behind = self._static(target)
+                if _RANK[behind.level] > _RANK[best.level]:
+                    hop = Hop(None, path, None, "a link to it", "named")
+                    best = Evidence(behind.level, behind.how, (*behind.chain, hop) if behind.chain else (), behind.note)
+        return best
+
+    def _static(self, path: bytes) -> Evidence:
+        loaded = self._loaded(path)
+        if loaded is not None:
+            return loaded
+        rule = self._world.outside.match(path)
+        if rule is not None:
+            return Evidence("outside", note=rule.reason)
+        return self._unknown(path) or self._dormancy(path) or Evidence("unreached")
+
+    def _loaded(self, path: bytes) -> Evidence | None:
+        source = module_file(path)
+        level, unit, reach = self._units.get(source) or self._units.get(path) or (0, None, None)
+        file = self._files.get(path)
+        if file is not None and file.level > level:
+            return Evidence(_LEVEL[file.level], chain=self._chains.of_file(path), note=file.why)
+        if unit is not None and reach is not None:
+            return Evidence(_LEVEL[level], chain=self._chains.of_unit(unit, reach))
+        if file is not None:
+            return Evidence(_LEVEL[file.level], chain=self._chains.of_file(path), note=file.why)
+        directory = self._directories.get(path)
+        entry = self._world.tree.get(path)
+        if directory is not None and (entry is None or entry.type == "dir"):
+            return Evidence(_LEVEL[directory[0]], note=f"it leads to {show(directory[1])}")
+        if path.rpartition(b"/")[2] in _SITE_FILES and self._scans_entry_points():
+            return Evidence("deferred", note="the role looks for entry points in every distribution")
+        return None
+
+    def _scans_entry_points(self) -> bool:
+        return any(use.kind == "entry-points" for reach in self._reaches for _, use in reach.uses)
+
+    def _unknown(self, path: bytes, like: FileEntry | None = None) -> Evidence | None:
+        rule = self._world.read_at_run_time.match(path)
+        if rule is not None:
+            return Evidence("unknown", note=f"it lies where files are read at run time: {rule.reason}")
+        code = self._world.is_code(path) if like is None else _code_by_name(path)
+        return self._data(path, code) or self._named(path, code) or self._beside(path) or self._computed(path)
+
+    def _data(self, path: bytes, code: bool) -> Evidence | None:
+        if code:
+            return None
+        claims = self._world.attribution.claims.get(path, ())
+        for claim in claims:
+            if claim.owner in self._owners:
+                owner = self._world.attribution.owners[claim.owner]
+                return Evidence("unknown", note=f"it is data of {owner.name}, which the role loads")
+        directory = path.rpartition(b"/")[0]
+        while directory:
+            if directory in self._package_directories:
+                return Evidence("unknown", note=f"it is data beside code that the role loads ({show(directory)})")
+            if directory in self._search_roots:
+                break
+            directory = directory.rpartition(b"/")[0]
+        return None
+
+    def _named(self, path: bytes, code: bool) -> Evidence | None:
+        if self._names is None:
+            self._names = self._make_names()
+        found = self._names.find(path, self._module_names(path), is_module=code)
+        return None if found is None else self._naming(path, *found)
+
+    def _naming(self, path: bytes, what: str, source: object) -> Evidence:
+        where, hops = self._chains.of_source(source)
+        return Evidence(
+            "unknown", chain=(*hops, path_hop(path, "named")) if hops else (), note=f"{what} stands in {where}"
+        )
+
+    def _module_names(self, path: bytes) -> list[str]:
+        names: list[str] = []
+        for reach in self._reaches:
+            names += reach.graph.resolver.names_of(path)
+        return names or _package_names(self._world.tree, path)
+
+    def _make_names(self) -> Names:
+        names = Names(self._world.tree, self._search_roots, self._world.listed)
+        for text, source in self._texts:
+            names.add(text, source)
+        for target, link in self._world.links:
+            names.add(target, link)
+        for reach in self._reaches:
+            for block in sorted(reach.done, key=lambda each: (each.unit.name, each.gate, each.kind)):
+                for text in sorted(block.texts):
+                    if "/" in text or "." in text:
+                        names.add(text, block.unit)
+                for pattern in sorted(block.patterns):
+                    if "/" in pattern or "." in pattern:
+                        names.add(pattern, block.unit)
+        for path, loaded in sorted(self._files.items()):
+            for text in _strings(self._world.facts, path):
+                names.add(text, path)
+            del loaded
+        for path, (_, unit, _) in sorted(self._units.items()):
+            if unit.kind == "extension":
+                for text in _strings(self._world.facts, path):
+                    names.add(text, path)
+        return names
+
+    def _beside(self, path: bytes) -> Evidence | None:
+        if not is_shared_object(path):
+            return None
+        directory = path.rpartition(b"/")[0]
+        if directory in self._world.library_directories or directory in self._search_roots:
+            return None
+        while True:
+            if directory in self._library_homes:
+                return Evidence(
+                    "unknown", note=f"it lies in or below the directory of a reached library, {show(directory)}"
+                )
+            if not directory:
+                return None
+            directory = directory.rpartition(b"/")[0]
+            if directory in self._search_roots:
+                return None
+
+    def _computed(self, path: bytes) -> Evidence | None:
+        if not path.endswith((b".py", b".pyc", b".so")):
+            return None
+        bounds = self._bounds()
+        for claim in self._world.attribution.claims.get(path, ()):
+            use = bounds.get(claim.owner)
+            if use is not None:
+                return Evidence("unknown", note=f"{use} could run it: it runs a file by computed path")
+        return None
+
+    def _bounds(self) -> dict[int, str]:
+        """Owners whose code runs files by a path that does not fold."""
+        if not hasattr(self, "_bounded"):
+            self._bounded: dict[int, str] = {}
+            for reach in self._reaches:
+                for unit, use in reach.uses:
+                    if use.kind == "load-path" and unbounded_path(reach, unit, use) and unit.top not in reach.standard:
+                        where = f"{show(unit.path or b'')}:{use.line}"
+                        for claim in self._world.attribution.claims.get(unit.path or b"", ()):
+                            self._bounded.setdefault(claim.owner, where)
+        return self._bounded
+
+    def _dormancy(self, path: bytes) -> Evidence | None:
+        if self._dormant is None:
+            self._dormant = {}
+            for reach in self._reaches:
+                dormant = Dormant(reach)
+                for unit in dormant.came:
+                    if unit.path is not None:
+                        self._dormant.setdefault(unit.path, (dormant, unit))
+                self._dormant_texts(dormant)
+        found = self._dormant.get(module_file(path)) or self._dormant.get(path)
+        if found is not None:
+            return Evidence("dormant", chain=self._chains.of_dormant(*found))
+        if self._dormant_names is not None:
+            code = self._world.is_code(path)
+            named = self._dormant_names.find(path, self._module_names(path), is_module=code)
+            if named is not None:
+                where, hops = self._chains.of_source(named[1])
+                note = f"{named[0]} stands in a function of {where} that nothing refers to"
+                return Evidence("dormant", chain=(*hops, path_hop(path, "dormant")) if hops else (), note=note)
+        return None
+
+    def _dormant_texts(self, dormant: Dormant) -> None:
+        if self._dormant_names is None:
+            self._dormant_names = Names(self._world.tree, self._search_roots, self._world.listed)
+        for block in sorted(dormant.blocks, key=lambda each: (each.unit.name, each.gate, each.kind)):
+            for text in sorted(block.texts | block.patterns):
+                if "/" in text or "." in text:
+                    self._dormant_names.add(text, block.unit)
+
+    # Absent files ---------------------------------------------------------------------------------------------------
+
+    def absent(self, path: bytes, like: FileEntry) -> Evidence:
+        """Return the level that a file would have here if it stood at this path."""
+        looked = self._looked_for(path)
+        if looked is not None:
+            return looked
+        rule = self._world.outside.match(path)
+        if rule is not None:
+            return Evidence("outside", note=rule.reason)
+        found = self._unknown(path, like)
+        if found is not None:
+            return found
+        owner = self._owner_above(path)
+        if owner is not None and not _code_by_name(path):
+            return Evidence("unknown", note=f"it would be data of {owner}, which the role loads")
+        return self._dormancy(path) or Evidence("unreached")
+
+    def _looked_for(self, path: bytes) -> Evidence | None:
+        source = module_file(path)
+        if source != path and source in self._units:
+            return self._loaded(source)
+        best: tuple[int, str] | None = None
+        missing = self._missing_names()
+        for reach in self._reaches:
+            loaded = {unit.name: level for unit, level in reach.level.items()} if path else {}
+            for name in reach.graph.resolver.names_of(source):
+                level = max(missing.get(name, 0), loaded.get(name, 0))
+                if level and (best is None or best[0] < level):
+                    best = (level, name)
+        if best is not None:
+            return Evidence(_LEVEL[best[0]], note=f"reached code imports {best[1]}, which a file here would give")
+        return self._looked_for_file(path)
+
+    def _looked_for_file(self, path: bytes) -> Evidence | None:
+        directory, _, name = path.rpartition(b"/")
+        sites = {site for reach in self._reaches for site in reach.graph.resolver.search.sites}
+        if name.endswith(b".pth") and directory in sites:
+            return Evidence("eager", note="site runs the lines of every .pth file here")
+        if path in (b"etc/ld.so.preload", b"etc/ld.so.cache") or name == b"pyvenv.cfg":
+            return Evidence("eager", note="it is looked for at every start")
+        if name in _SITE_FILES and self._scans_entry_points():
+            return Evidence("deferred", note="the role looks for entry points in every distribution")
+        level = self._wanted_libraries.get(name.decode("utf-8", "surrogateescape"), 0)
+        if level:
+            return Evidence(_LEVEL[level], note="the role looks for a library of this name")
+        file = self._files.get(path)
+        if file is not None:
+            return Evidence(_LEVEL[file.level], note=file.why)
+        return None
+
+    def _missing_names(self) -> dict[str, int]:
+        """Every module name that reached code asks for and that resolves to nothing, with its level."""
+        if self._missing is not None:
+            return self._missing
+        missing: dict[str, int] = {"sitecustomize": EAGER, "usercustomize": EAGER}
+        for reach in self._reaches:
+            graph = reach.graph
+            for block in reach.done:
+                level = EAGER if block.kind in ("body", "main") and reach.level.get(block.unit) == EAGER else DEFERRED
+                for name in block.missing:
+                    parts = name.split(".")
+                    for end in range(1, len(parts) + 1):
+                        key = ".".join(parts[:end])
+                        if missing.get(key, 0) < level and graph.unit(key) is None:
+                            missing[key] = level
+                for unit, names, _, _ in block.lazy_uses:
+                    bound = unit.facts.binds if unit.facts is not None else frozenset()
+                    for each in names:
+                        if each != "*" and each not in bound:
+                            key = f"{unit.name}.{each}"
+                            missing[key] = max(missing.get(key, 0), level)
+                for text in block.words:
+                    if reach.dynamic and text not in missing and graph.unit(text) is None:
+                        missing[text] = DEFERRED
+        self._missing = missing
+        return missing
+
+    def _owner_above(self, path: bytes) -> str | None:
+        """The reached owner of the files around a path that does not exist."""
+        directory = path.rpartition(b"/")[0]
+        claims = self._world.attribution.claims
+        while directory and directory not in self._search_roots:
+            for name in self._world.tree.children(directory):
+                for claim in claims.get(directory + b"/" + name, ()):
+                    if claim.owner in self._owners:
+                        return self._world.attribution.owners[claim.owner].name
+            if self._world.tree.children(directory):
+                return None
+            directory = directory.rpartition(b"/")[0]
+        return None
+
+    # Versions -------------------------------------------------------------------------------------------------------
+
+    def asks_version(self, distribution: str) -> tuple[Hop, ...]:
+        """Return the places in reached code that ask for a distribution's version."""
+        wanted = canonicalize_name(distribution)
+        packages = {
+            package
+            for each in self._world.attribution.distributions
+            if canonicalize_name(each.name) == wanted
+            for package in each.packages
+        } or {distribution.replace("-", "_")}
+        hops: dict[Hop, None] = {}
+        for reach in self._reaches:
+            for unit, use in reach.uses:
+                if use.kind == "metadata" and use.name is not None and unit.path is not None:
+                    name = fill(use.name, unit)
+                    if (
+                        HOLE in name
+                        or canonicalize_name(name.partition(".")[0]) == wanted
+                        or canonicalize_name(name) == wanted
+                        or name in packages
+                    ):
+                        hops[Hop(unit.name, unit.path, use.line, use.function, "dynamic")] = None
+            for block in reach.done:
+                if (
+                    "__version__" in block.refs
+                    and block.unit.path is not None
+                    and self._speaks_of(block.unit, packages)
+                ):
+                    for scope in block.scopes:
+                        if "__version__" in scope.names or "__version__" in scope.strings:
+                            hops[
+                                Hop(block.unit.name, block.unit.path, scope.line, scope.qualname or None, "import")
+                            ] = None
+        return tuple(sorted(hops, key=lambda hop: (hop.path, hop.line or 0, hop.function or "")))
+
+    def _speaks_of(self, unit: Unit, packages: set[str]) -> bool:
+        if unit.top in packages:
+            return True
+        for block in unit.blocks():
+            if any(target.top in packages for target, *_ in (*block.imports, *block.edges)):
+                return True
+            if not packages.isdisjoint(block.refs):
+                return True
+        return False
+
+
+def unbounded_path(reach: Reach, unit: Unit, use: Use) -> bool:
+    """Tell whether a call runs a file whose path can be anything."""
+    if use.path is None or reach.graph.by_path_call(use, unit):
+        return False
+    return HOLE in fill(use.path, unit)
+
+
+def resolved(tree: Tree, attribution: Attribution, path: bytes) -> Resolved:
+    """Return what stands at a canonical path, with its digest and its place within its first owner."""
+    entry = tree.get(path)
+    claims = attribution.claims.get(path, ())
+    if not claims:
+        return Resolved(path, None if entry is None else entry.digest)
+    claim = min(claims, key=lambda each: (attribution.owners[each.owner].name, each.relative))
+    owner = attribution.owners[claim.owner]
+    return Resolved(path, None if entry is None else entry.digest, (owner.kind, owner.name), claim.relative)
+
+
+def stronger(one: Evidence, other: Evidence) -> Evidence:
+    """Return the stronger of two; the first of two equal ones."""
+    return other if _RANK[other.level] > _RANK[one.level] else one
+
+
+def show(path: bytes) -> str:
+    """Return a path as the container sees it, for a sentence."""
+    return "/" + path.decode("utf-8", "backslashreplace")
+
+
+def _code_by_name(path: bytes) -> bool:
+    return path.endswith((b".py", b".pyc", b".pyo")) or is_shared_object(path)
+
+
+def _package_names(tree: Tree, path: bytes) -> list[str]:
+    """The dotted names of a module that lies under no search path: from each package above it."""
+    if not path.endswith(b".py"):
+        return []
+    directory, _, name = path.rpartition(b"/")
+    parts = [] if name == b"__init__.py" else [name[:-3]]
+    while directory and tree.lookup(directory + b"/__init__.py") is not None:
+        directory, _, last = directory.rpartition(b"/")
+        parts.insert(0, last)
+    return [b".".join(parts).decode("utf-8", "surrogateescape")] if len(parts) > 1 else []
+
+
+def _strings(facts: FactSource, path: bytes) -> Iterable[str]:
+    found = facts.elf(path)
+    if found is None:
+        return ()
+    needed = frozenset(getattr(found, "needed", ()))
+    return [text for text in getattr(found, "strings", ()) if text not in needed]

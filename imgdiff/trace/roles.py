@@ -1,0 +1,352 @@
+"""Who starts where: the roots of each role, and its closure."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from imgdiff.model import (
+    HOLE,
+    ArgvRule,
+    Attribution,
+    Blindspot,
+    ElfFacts,
+    FactSource,
+    Profile,
+    ProfileRole,
+    Side,
+    Tree,
+)
+from imgdiff.trace.closure import EAGER, Reach, Roots
+from imgdiff.trace.entry import Launch, PythonStart
+from imgdiff.trace.graph import Graph, Unit, fill
+from imgdiff.trace.resolver import Found, Resolver
+from imgdiff.trace.search_path import SearchPath, build_search_path
+
+# Before the first line of a program: CPython's Lib/site.py, and what Python/pylifecycle.c imports.
+_STARTUP = (
+    "encodings", "encodings.aliases", "encodings.utf_8", "encodings.ascii", "encodings.latin_1", "codecs", "io", "abc", "site",
+    "os", "stat", "posixpath", "genericpath", "_collections_abc", "_sitebuiltins", "_weakrefset", "zipimport",
+    "importlib._bootstrap", "importlib._bootstrap_external", "sitecustomize", "usercustomize",
+)  # fmt: skip
+_MODULE_STARTUP = ("runpy", "pkgutil", "importlib.util", "importlib.machinery", "importlib.abc")
+_SPAWN_STARTUP = ("multiprocessing.spawn", "multiprocessing.resource_tracker", "multiprocessing.popen_spawn_posix")
+_FORKSERVER_STARTUP = ("multiprocessing.forkserver", "multiprocessing.popen_forkserver")
+_MAX_CHILDREN = 64
+
+
+class Setting(msgspec.Struct, frozen=True):
+    """One way in which the image can be started: the launch and its graph. ``main`` is the module that runs."""
+
+    launch: Launch
+    graph: Graph
+    main: Unit | None
+    label: str
+
+
+class Maker:
+    """Makes the graphs and closures of one image."""
+
+    def __init__(self, tree: Tree, attribution: Attribution, facts: FactSource, profile: Profile, side: Side) -> None:
+        self.tree, self.attribution, self.facts, self.profile, self.side = tree, attribution, facts, profile, side
+        self.graphs: dict[tuple[bytes, ...], Graph] = {}
+        self.searches: list[SearchPath] = []
+        self.blindspots: list[Blindspot] = []
+        self._standard: dict[bytes | None, frozenset[str]] = {}
+
+    # Graphs ---------------------------------------------------------------------------------------------------------
+
+    def graph(self, start: PythonStart, launch: Launch, first: bytes | None) -> Graph | None:
+        """Return the graph of an interpreter that is started with this directory first on its path."""
+        environment = start.environment
+        if environment is None:
+            return None
+        base_sites: tuple[bytes, ...] = ()
+        if environment.system_site and environment.prefix != environment.base:
+            base_sites = tuple(
+                site
+                for each in self.attribution.environments
+                if each.prefix == environment.base and each.version == environment.version
+                for site in each.sites
+            )
+        search = build_search_path(
+            self.tree, environment, self.facts.text, launch.env, first, start.flags, self.side, base_sites
+        )
+        key = (environment.prefix, *(each for each in search.directories if self._holds_modules(each)))
+        known = self.graphs.get(key)
+        if known is None:
+            self.searches.append(search)
+            known = self.graphs[key] = Graph(Resolver(self.tree, search), self.facts)
+        return known
+
+    def _holds_modules(self, directory: bytes) -> bool:
+        for name in self.tree.children(directory):
+            if name.endswith((b".py", b".pyc", b".so")):
+                return True
+            if b"." not in name and self.tree.is_dir(directory + b"/" + name if directory else name):
+                return True
+        return False
+
+    def standard(self, graph: Graph) -> frozenset[str]:
+        """Return the top-level names of the standard library."""
+        stdlib = graph.resolver.search.environment.stdlib
+        if stdlib not in self._standard:
+            names = set()
+            if stdlib is not None:
+                for directory in (stdlib, stdlib + b"/lib-dynload"):
+                    for name in self.tree.children(directory):
+                        names.add(name.partition(b".")[0].decode("utf-8", "surrogateescape"))
+            self._standard[stdlib] = frozenset(names) - {"site-packages", "dist-packages", "__pycache__"}
+        return self._standard[stdlib]
+
+    def setting(self, launch: Launch) -> Setting | None:
+        """Return how a launch starts Python; None if it does not."""
+        start = launch.python
+        if start is None:
+            return None
+        first: bytes | None = launch.cwd
+        script = None
+        if start.mode == "script":
+            script = self.tree.resolve(start.target.encode("utf-8", "surrogateescape"), launch.cwd)
+            first = None if script is None else script.rpartition(b"/")[0]
+            if script is not None and self.tree.is_dir(script):  # a directory with a __main__.py
+                first, script = script, self.tree.resolve(script + b"/__main__.py")
+        graph = self.graph(start, launch, first)
+        if graph is None:
+            return None
+        main: Unit | None = None
+        label = start.target
+        if start.mode == "script" and script is not None:
+            main = graph.unit_at(script)
+            label = "/" + script.decode("utf-8", "backslashreplace")
+        elif start.mode == "module":
+            main = main_of(graph, start.target)
+            label = f"-m {start.target}"
+        return Setting(launch, graph, main, label)
+
+    # Roots ----------------------------------------------------------------------------------------------------------
+
+    def roots(
+        self, role: ProfileRole, setting: Setting, methods: Sequence[str], included: Sequence[ProfileRole]
+    ) -> Roots:
+        """Return where a role starts under one setting."""
+        graph, roots = setting.graph, Roots()
+        start = setting.launch.python
+        assert start is not None
+        self._startup(roots, graph, start, role, methods)
+        if setting.main is not None:
+            if role.parent is None:
+                roots.eager[setting.main] = ("root", f"the entry: {setting.label}")
+                roots.mains.add(setting.main)
+            elif "spawn" in methods or "forkserver" in methods:
+                if role.spawned:
+                    again = mp_main(graph, setting.main, self.facts, script=start.mode == "script")
+                    roots.eager[again] = ("main", f"spawned children import the entry again: {setting.label}")
+        if start.mode == "code":
+            pass
+        for each in (role, *included):
+            self._groups(roots, graph, role, each)
+            roots.groups.update(each.plugins)
+        roots.names.update(self._interpreter_names(graph))
+        return roots
+
+    def _startup(
+        self, roots: Roots, graph: Graph, start: PythonStart, role: ProfileRole, methods: Sequence[str]
+    ) -> None:
+        names = list(_STARTUP)
+        if start.mode != "script" and role.parent is None:
+            names += _MODULE_STARTUP
+        if role.parent is not None:
+            names += _SPAWN_STARTUP if "spawn" in methods else ()
+            names += _FORKSERVER_STARTUP if "forkserver" in methods else ()
+        for name in names:
+            unit = graph.unit(name)
+            if unit is not None:
+                roots.eager[unit] = ("root", "runs when Python starts")
+        for startup in graph.resolver.search.startup:
+            unit = graph.unit(startup.module)
+            if unit is not None:
+                roots.eager[unit] = (
+                    "pth",
+                    f"line {startup.hop.line} of /{startup.hop.path.decode('utf-8', 'backslashreplace')}",
+                )
+
+    def _groups(self, roots: Roots, graph: Graph, role: ProfileRole, source: ProfileRole) -> None:
+        for group in source.roots:
+            members = [unit for name in group.any_of if (unit := graph.unit(name)) is not None]
+            for unit in members:
+                roots.eager.setdefault(unit, ("root", group.reason))
+            if not members and not group.optional:
+                names = ", ".join(group.any_of)
+                self.blindspots.append(
+                    Blindspot(
+                        f"roots of {source.name}",
+                        f"none of {names} is in the image ({group.reason}): the role's closure is not whole",
+                        None,
+                        self.side,
+                        (role.name,),
+                    )
+                )
+
+    def _interpreter_names(self, graph: Graph) -> frozenset[str]:
+        executable = graph.resolver.search.environment.executable
+        found = None if executable is None else self.facts.elf(executable)
+        return frozenset(found.identifiers) if isinstance(found, ElfFacts) else frozenset()
+
+    # Closures -------------------------------------------------------------------------------------------------------
+
+    def finish(self, reach: Reach, groups: Iterable[str]) -> None:
+        """Run a closure to its end, entry points and child processes of the same search path included."""
+        loaded: set[str] = set()
+        while True:
+            reach.run()
+            before = len(reach.level), len(reach.done)
+            self._entry_points(reach, set(groups), loaded)
+            self._children(reach)
+            reach.run()
+            if before == (len(reach.level), len(reach.done)):
+                return
+
+    def _entry_points(self, reach: Reach, groups: set[str], loaded: set[str]) -> None:
+        search = reach.graph.resolver.search
+        for distribution in self.attribution.distributions:
+            if (
+                self.tree.resolve(distribution.site) not in search.directories
+                and distribution.site not in search.directories
+            ):
+                continue
+            for group, name, value in distribution.entry_points:
+                key = f"{distribution.name}|{group}|{name}"
+                if key in loaded or not self._loads_group(reach, group, groups):
+                    continue
+                loaded.add(key)
+                module, _, attribute = value.partition("[")[0].strip().partition(":")
+                unit = reach.graph.unit(module.strip())
+                if unit is not None:
+                    reach.extra.append((None, (unit, "entry-point", None, f"{group}: {name}")))
+                    reach.entry_points[unit] = f"entry point {name} of the group {group}, by {distribution.name}"
+                    reach.add(unit)
+                    reach.refer(part for part in attribute.strip().split(".") if part)
+
+    def _loads_group(self, reach: Reach, group: str, groups: set[str]) -> bool:
+        if group in groups:
+            return True
+        if group in ("console_scripts", "gui_scripts"):
+            return any(use.kind == "entry-points" and use.name == group for _, use in reach.uses)
+        return group in reach.words or group in reach.names
+
+    def _children(self, reach: Reach) -> None:
+        for unit, use in list(reach.uses):
+            if use.kind == "program":
+                target = child_module(use.argv)
+                if target is not None and not HOLE in target:
+                    main = main_of(reach.graph, fill(target, unit))
+                    if main is not None:
+                        reach.extra.append((unit, (main, "program", use.line, use.function)))
+                        reach.run_main(main)
+
+
+def child_module(argv: Sequence[str]) -> str | None:
+    """Return the module of a command line ``python ... -m MODULE``; None if it is none."""
+    if "-m" not in argv:
+        return None
+    index = argv.index("-m")
+    first = argv[0].rpartition("/")[2]
+    if index + 1 < len(argv) and index > 0 and (HOLE in argv[0] or first.startswith(("python", "pypy"))):
+        return argv[index + 1]
+    return None
+
+
+def main_of(graph: Graph, name: str) -> Unit | None:
+    """Return what ``python -m NAME`` runs: the module, or the ``__main__`` of a package."""
+    unit = graph.unit(name)
+    if unit is not None and unit.found.portions:
+        return graph.unit(f"{name}.__main__") or unit
+    return unit
+
+
+def mp_main(graph: Graph, main: Unit, facts: FactSource, *, script: bool) -> Unit:
+    """Return the entry's main module as a spawned child runs it: without its guarded blocks.
+
+    In a script the names that it imports only to call them in the guarded block are no references.
+    """
+    key = f"__mp_main__ ({main.name})"
+    if key in graph.again:
+        return graph.again[key]
+    assert main.path is not None
+    again = graph.again[key] = Unit(key, Found(key, main.path, main.kind), main.parent)
+    again.package, again.top = main.package, main.top
+    graph.prepare([again])
+    again.main = None
+    loaded = _loaded_outside_guard(facts.text(main.path)) if script else None
+    if loaded is not None and again.body is not None:
+        again.body.scopes = [
+            msgspec.structs.replace(scope, names=scope.names - (_imported(scope) - loaded))
+            for scope in again.body.scopes
+        ]
+    return again
+
+
+def _imported(scope: object) -> set[str]:
+    return {name for each in getattr(scope, "imports", ()) for name in each.names}
+
+
+def _loaded_outside_guard(text: bytes | None) -> set[str] | None:
+    """The names that a script's body loads outside of ``if __name__ == "__main__"``; None if that can't be told."""
+    if text is None:
+        return None
+    try:
+        module = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    loaded: set[str] = set()
+    for statement in module.body:
+        if isinstance(statement, ast.If) and _is_guard(statement.test):
+            rest: list[ast.AST] = list(statement.orelse)
+        else:
+            rest = [statement]
+        for node in (inner for each in rest for inner in ast.walk(each)):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                loaded.add(node.id)
+            elif isinstance(node, ast.Attribute):
+                loaded.add(node.attr)
+            elif isinstance(node, ast.alias) and node.asname is not None:
+                loaded.add(node.name.rpartition(".")[2])
+    return loaded
+
+
+def _is_guard(test: ast.expr) -> bool:
+    if not (isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.ops[0], ast.Eq)):
+        return False
+    sides = [test.left, test.comparators[0]]
+    return any(isinstance(each, ast.Name) and each.id == "__name__" for each in sides) and any(
+        isinstance(each, ast.Constant) and each.value == "__main__" for each in sides
+    )
+
+
+def unless(rules: Sequence[ArgvRule], argv: Sequence[str]) -> ArgvRule | None:
+    """Return the first rule that a command line fulfils."""
+    for rule in rules:
+        for index, word in enumerate(argv):
+            option, equals, value = word.partition("=")
+            if option != rule.option:
+                continue
+            if not equals:
+                value = argv[index + 1] if index + 1 < len(argv) else ""
+            if value in rule.values:
+                return rule
+            if rule.above is not None and value.isdigit() and int(value) > rule.above:
+                return rule
+    return None
+
+
+def inherit(reach: Reach, parent: Reach) -> dict[Unit, str]:
+    """Under fork: what is eager in the parent and does more than bind names counts as deferred in the child."""
+    inherited: dict[Unit, str] = {}
+    for unit, level in parent.level.items():
+        if level == EAGER and unit not in reach.level and unit.facts is not None and not unit.facts.binds_only:
+            inherited[unit] = "run by the process that it is forked from, and its body does more than bind names"
+            reach.add(unit)
+    return inherited
