@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from imgdiff.errors import UnknownReferenceError
+from imgdiff.errors import ImageError, UnknownReferenceError
 from imgdiff.model import Image
 from imgdiff.sources import archive, layout, rootfs
+from imgdiff.sources._files import reason
 from imgdiff.sources._platform import parse_platform
 from imgdiff.sources._reference import Reference, parse_reference
 from imgdiff.sources._text import shown
@@ -52,9 +53,12 @@ def open_image(reference: str, platform: str | None = None) -> Image:
     if platform is not None:
         parse_platform(platform)
     parsed = parse_reference(reference, tuple(scheme for source in SOURCES for scheme in source.SCHEMES))
-    for source in SOURCES:
-        if source.recognises(parsed):
-            return source.read(parsed, platform)
+    try:
+        for source in SOURCES:
+            if source.recognises(parsed):
+                return source.read(parsed, platform)
+    except OSError as error:  # a directory that may not be looked into
+        raise ImageError(f"'{shown(reference)}' can't be read: {reason(error)}") from error
     raise UnknownReferenceError(
         f"'{shown(reference)}' is a directory, but no image that is known",
         f"if it is a root file system, say so: rootfs:{shown(reference)}",

@@ -104,7 +104,7 @@ class DirectoryFiles:
             raise ImageError(f"{shown(name)} in {self.where} can't be read: {reason(error)}") from error
         if not real.startswith(self._real.rstrip(os.sep) + os.sep):
             raise ImageError(
-                f"{shown(name)} in {self.where} is a link that leads out of the directory",
-                "copy the directory with its links followed: cp -rL",
+                f"{shown(name)} in {self.where} leads out of the directory",
+                "if it is a link, copy the directory with its links followed: cp -rL",
             )
         return Path(real)

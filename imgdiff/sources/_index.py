@@ -174,7 +174,7 @@ def _by_digest(reference: Reference, entries: Sequence[Entry], blobs: Blobs) -> 
         found = [
             Entry(leaf.descriptor, entry.names, leaf.platform, leaf.aside)
             for entry in entries
-            for leaf in _leaves(entry, blobs, keep_aside=True)
+            for leaf in _leaves(entry, blobs, set(), keep_aside=True)
             if leaf.descriptor.digest == digest
         ]
     if not found:
@@ -186,8 +186,15 @@ def _digests(entries: Iterable[Entry]) -> list[str]:
     return [f"@{entry.descriptor.digest}" for entry in _distinct(entry for entry in entries if not entry.aside)]
 
 
-def _leaves(entry: Entry, blobs: Blobs, depth: int = 0, *, keep_aside: bool = False) -> Iterator[Entry]:
-    """Yield the manifests under an entry: itself, or those of the index that it is. Absent blobs are leaves."""
+def _leaves(entry: Entry, blobs: Blobs, seen: set[str], depth: int = 0, *, keep_aside: bool = False) -> Iterator[Entry]:
+    """Yield the manifests under an entry: itself, or those of the index that it is. Absent blobs are leaves.
+
+    ``seen`` are the digests that were yielded or looked into, once each: indexes that list each other many times over
+    cost no more than their number.
+    """
+    if entry.descriptor.digest in seen:
+        return
+    seen.add(entry.descriptor.digest)
     if depth > _DEEPEST:
         raise ImageError(f"{blobs.where} has indexes inside indexes without end")
     index = _nested(entry, blobs)
@@ -196,7 +203,7 @@ def _leaves(entry: Entry, blobs: Blobs, depth: int = 0, *, keep_aside: bool = Fa
         return
     for inner in parse_index(index, f"the index {entry.descriptor.digest} in {blobs.where}"):
         if keep_aside or not inner.aside:
-            yield from _leaves(inner, blobs, depth + 1, keep_aside=keep_aside)
+            yield from _leaves(inner, blobs, seen, depth + 1, keep_aside=keep_aside)
 
 
 def _nested(entry: Entry, blobs: Blobs) -> dict[str, Any] | None:
@@ -216,11 +223,12 @@ def _read(entry: Entry, blobs: Blobs) -> dict[str, Any]:
 def _choose_platform(
     reference: Reference, wanted: Platform | None, images: Sequence[Entry], blobs: Blobs, source: str
 ) -> Image:
-    leaves = [leaf for entry in images for leaf in _leaves(entry, blobs)]
+    seen: set[str] = set()
+    leaves = [leaf for entry in images for leaf in _leaves(entry, blobs, seen)]
     if not leaves:
         raise ImageError(f"'{shown(reference.given)}' is an index without images")
     single = len(images) == 1 and leaves[0] is images[0]
-    leaf = images[0] if single else _fitting(reference, wanted, _distinct(leaves), blobs)
+    leaf = images[0] if single else _fitting(reference, wanted, leaves, blobs)
     if not blobs.has(leaf.descriptor.digest):
         at = f" for {leaf.platform}" if leaf.platform else ""
         raise BlobError(

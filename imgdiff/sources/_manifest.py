@@ -263,9 +263,9 @@ def _text(run: dict[str, Any], key: str, what: str) -> str:
 
 def _texts(run: dict[str, Any], key: str, what: str) -> tuple[str, ...]:
     values = sequence(run, key, what)
-    if not all(isinstance(value, str) for value in values):
+    if not all(value is None or isinstance(value, str) for value in values):
         raise ImageError(f"{key} in {what} is no list of texts")
-    return tuple(values)
+    return tuple(value or "" for value in values)  # as Go reads a null
 
 
 def _command(run: dict[str, Any], key: str, what: str) -> tuple[str, ...]:
@@ -278,6 +278,6 @@ def _labels(run: dict[str, Any], what: str) -> dict[str, str]:
     labels = run.get("Labels")
     if labels is None:
         return {}
-    if not isinstance(labels, dict) or not all(isinstance(value, str) for value in labels.values()):
+    if not isinstance(labels, dict) or not all(value is None or isinstance(value, str) for value in labels.values()):
         raise ImageError(f"Labels in {what} are no texts by name")
-    return dict(labels)
+    return {name: value or "" for name, value in labels.items()}

@@ -33,7 +33,9 @@ def recognises(reference: Reference) -> bool:
         return (path / "manifest.json").is_file()
     if reference.scheme is not None:
         return reference.scheme in SCHEMES
-    return path.is_dir() and (_is_layout(path) or _is_dir(path) or _is_unpacked(path))
+    if not path.is_dir():
+        return False
+    return _is_layout(path) or (not (path / "usr").exists() and (_is_dir(path) or _is_unpacked(path)))
 
 
 def read(reference: Reference, platform: str | None) -> Image:
@@ -68,7 +70,7 @@ def _is_dir(path: Path) -> bool:
     version = files.size("version")
     if version is not None and version < 100 and read_whole(files, "version").startswith(_DIR_VERSION):
         return True
-    return read_whole(files, "manifest.json").lstrip()[:1] == b"{" and not (path / "usr").exists()
+    return read_whole(files, "manifest.json").lstrip()[:1] == b"{"
 
 
 def _is_unpacked(path: Path) -> bool:

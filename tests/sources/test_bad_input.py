@@ -8,7 +8,9 @@ import io
 import json
 import lzma
 import os
+import shutil
 import tarfile
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +101,26 @@ def test_what_is_no_regular_file(tmp_path: Path) -> None:
     refused(tmp_path / "dangling", ImageError, "no such file")
     (tmp_path / "loop").symlink_to("loop")
     refused(tmp_path / "loop", ImageError, "can't be read")
+
+
+def test_what_may_not_be_read() -> None:
+    root = Path(tempfile.mkdtemp())
+    try:
+        write_layout(root / "oci", [LAYER], {})
+        (root / "file").touch()
+        root.chmod(0o755)
+        for name in ("oci", "file"):
+            (root / name).chmod(0)
+        if os.geteuid() == 0:  # nothing is closed to root
+            os.seteuid(65534)
+        for name in ("oci", "file", "oci/index.json"):
+            refused(root / name, ImgdiffError, "can't be read: permission denied|names no image")
+        refused(f"oci:{root}/oci", ImgdiffError, "can't be read: permission denied")
+        refused(f"rootfs:{root}/oci", ImgdiffError, "can't be read: permission denied")
+    finally:
+        os.seteuid(os.getuid())
+        (root / "oci").chmod(0o755)
+        shutil.rmtree(root)
 
 
 def test_directories_that_are_no_image(tmp_path: Path) -> None:
@@ -207,7 +229,7 @@ def test_links_out_of_a_layout_are_refused(tmp_path: Path) -> None:
         outside = tmp_path / "outside"
         inside.rename(outside)
         inside.symlink_to(outside)
-        assert "cp -rL" in refused(f"oci:{tmp_path}/oci", ImageError, "link that leads out of the directory")
+        assert "cp -rL" in refused(f"oci:{tmp_path}/oci", ImageError, "leads out of the directory")
         inside.unlink()
         outside.rename(inside)
         kept = inside.with_name("kept")
@@ -273,7 +295,7 @@ def test_artifacts_and_other_manifests(tmp_path: Path) -> None:
 
 
 RUN: list[dict[str, Any]] = [
-    {"Env": "A=1"}, {"Env": [1]}, {"Entrypoint": [None]}, {"Cmd": 1}, {"User": 0}, {"WorkingDir": []}, {"Labels": []},
+    {"Env": "A=1"}, {"Env": [1]}, {"Entrypoint": [[]]}, {"Cmd": 1}, {"User": 0}, {"WorkingDir": []}, {"Labels": []},
     {"Labels": {"a": 1}},
 ]  # fmt: skip
 

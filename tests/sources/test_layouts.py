@@ -185,6 +185,20 @@ def test_an_image_without_layers_and_config_fields(tmp_path: Path) -> None:
         assert (image.config.user, image.config.labels) == ("", {})
 
 
+def test_nulls_in_lists_are_empty_as_go_reads_them(tmp_path: Path) -> None:
+    write_docker20(tmp_path / "image.tar", Built([BASE], {"Env": [None], "Labels": {"a": None}}, ["x:a"]))
+    config = open_image(str(tmp_path / "image.tar")).config
+    assert config is not None
+    assert (config.env, config.labels) == (("",), {"a": ""})
+
+
+def test_a_root_file_system_may_hold_a_manifest(tmp_path: Path) -> None:
+    (tmp_path / "usr").mkdir()
+    for data in (b"[]", b"{}"):
+        (tmp_path / "manifest.json").write_bytes(data)
+        assert open_image(str(tmp_path)).source == "rootfs"
+
+
 def test_a_command_that_is_one_text(tmp_path: Path) -> None:
     write_docker20(tmp_path / "image.tar", Built([BASE], {"Entrypoint": "/run.sh", "Cmd": "x"}, ["x:a"]))
     config = open_image(str(tmp_path / "image.tar")).config

@@ -10,7 +10,7 @@ import pytest
 
 from imgdiff.errors import BlobError, ImageError
 from imgdiff.sources import open_image
-from tests.support.archives import OCI_INDEX, OCI_MANIFEST, Built, write_containerd
+from tests.support.archives import OCI_INDEX, OCI_MANIFEST, Built, write_containerd, write_docker20
 from tests.support.images import Member, digest_of, put_image, put_json, tar_bytes, write_index
 
 LAYERS = {name: tar_bytes([Member(name, b"")]) for name in ("amd64", "v3", "arm64", "v7", "v6", "s390x")}
@@ -159,6 +159,23 @@ def test_attestations_and_artifacts_alone_are_no_image(tmp_path: Path) -> None:
         open_image(index(tmp_path, attestation, artifact, nested=1))
     with pytest.raises(ImageError, match="index is empty"):
         open_image(index(tmp_path))
+
+
+def test_indexes_that_list_each_other_many_times_over(tmp_path: Path) -> None:
+    listed = [member(tmp_path, "amd64", "amd64")]
+    for _ in range(6):
+        inner = put_json(tmp_path, {"schemaVersion": 2, "mediaType": OCI_INDEX, "manifests": listed}, OCI_INDEX)
+        listed = [inner] * 1000
+    write_index(tmp_path, listed)
+    assert chosen(str(tmp_path)) == "amd64"
+
+
+def test_one_tag_of_an_archive_over_several_platforms(tmp_path: Path) -> None:
+    images = [Built([LAYERS[each]], {"architecture": each, "os": "linux"}, ["x:a"]) for each in ("arm64", "amd64")]
+    write_docker20(tmp_path / "image.tar", *images)
+    for reference in (f"{tmp_path}/image.tar", f"{tmp_path}/image.tar:x:a"):
+        assert chosen(reference) == chosen(reference, "linux/amd64") == "amd64"
+        assert chosen(reference, "linux/arm64") == "arm64"
 
 
 def test_indexes_without_end(tmp_path: Path) -> None:
