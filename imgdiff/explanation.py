@@ -6,6 +6,7 @@ was found is cached by both digests.
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import closing
@@ -35,6 +36,7 @@ Read = Callable[[Collection[bytes]], Iterator[tuple[bytes, BinaryIO]]]
 
 PAIRS_AT_ONCE = 100  # ELF pairs held open as temporary files
 _CACHED_PYC = re.compile(rb"(?P<directory>(?:.*/)?)__pycache__/(?P<stem>[^/]+?)\.(?P<tag>[^/.]+)(?:\.opt-[12])?\.pyc\Z")
+_CODE_KINDS = frozenset(kind.name for kind in kinds.KINDS if kind.effect == "code")
 _ELSEWHERE = (b"dev", b"proc", b"sys", b"run")  # what a container runtime mounts over
 
 
@@ -135,7 +137,7 @@ class _Explaining:
     # ----------------------------------------------------------------------------------------------------------------
 
     def _kind(self, side: OneSide, path: bytes, entry: FileEntry) -> str:
-        head = b"" if entry.digest is None else (side.texts.get(entry.digest) or b"")[: kinds.HEAD]
+        head = b"" if entry.digest is None else (side.texts.get(entry.digest) or b"")[: kinds.HEAD_SIZE]
         if not head and side.facts.elf(path) is not None:
             return "elf"
         return kinds.kind_of(path, head)
@@ -146,25 +148,18 @@ class _Explaining:
         ]
         if any(entry.digest is None for _, _, entry in present):
             return Delta("code", "Its content could not be read, so what differs is not known.")
-        names = sorted({self._kind(side, path, entry) for side, path, entry in present if path is not None})
-        kind = names[0]
-        if len(names) > 1:
-            effect: Effect = "code" if {*names} & kinds.CODE_KINDS else "data"
-            return Delta(effect, f"It became another kind of file: {names[0]} and {names[1]}.", {"kind": names})
-        if kind in ("python", "bytecode"):
+        names = {self._kind(side, path, entry) for side, path, entry in present if path is not None}
+        if "elf" in names:  # two ELF files were compared already
+            what = "It became another kind of file" if len(names) > 1 else f"It is in {_only(change)} only"
+            return Delta("code", f"{what}.", {"kind": "elf"})
+        if names <= {"python", "bytecode"} and len(names) == 1:
+            kind = names.pop()
             return _with_kind(self._module(change, kind), kind)
-        contents = [self._content(side, entry) for side, entry in ((self._a, change.a), (self._b, change.b))]
-        if kind == "dist_info":
-            both = self._both_infos(change)
-            return _with_kind(kinds.dist_info.delta(change.path, contents[0], contents[1], both=both), kind)
-        if change.a is None or change.b is None:
-            effect = "code" if kind in kinds.CODE_KINDS else "data"
-            return Delta(effect, f"It is in {'b' if change.a is None else 'a'} only.", {"kind": kind})
-        if contents[0] is None or contents[1] is None:
-            effect = "code" if kind in kinds.CODE_KINDS else "data"
-            sizes = f"{change.a.size:,} and {change.b.size:,} bytes"
-            return Delta(effect, f"The contents differ ({sizes}); they were not kept to be compared.", {"kind": kind})
-        return _with_kind(kinds.delta(kind, change.path, contents[0], contents[1]), kind)
+        streams = [
+            None if content is None else io.BytesIO(content)
+            for content in (self._content(self._a, change.a), self._content(self._b, change.b))
+        ]
+        return kinds.explain(change.path_a, change.path_b, streams[0], streams[1], both_infos=self._both_infos(change))
 
     @staticmethod
     def _content(side: OneSide, entry: FileEntry | None) -> bytes | None:
@@ -296,7 +291,7 @@ class _Explaining:
         kind = "data"
         if end is not None and end.type == "file":
             kind = self._kind(side, end.path, end)
-        effect: Effect = "code" if kind in kinds.CODE_KINDS or end is None or end.type == "dir" else "data"
+        effect: Effect = "code" if kind in _CODE_KINDS or end is None or end.type == "dir" else "data"
         return Delta(effect, f"The link is in {name} only.", detail)
 
     def _dangling(self, name: Side, side: OneSide, path: bytes) -> None:
@@ -323,7 +318,7 @@ class _Explaining:
             if a.type != b.type or a.digest != b.digest or a.link_target != b.link_target:
                 kind_a = self._kind(self._a, path_a, a) if a.type == "file" else "text"
                 kind_b = self._kind(self._b, path_b, b) if b.type == "file" else "text"
-                code = bool({kind_a, kind_b} & kinds.CODE_KINDS) or a.type != b.type
+                code = bool({kind_a, kind_b} & _CODE_KINDS) or a.type != b.type
                 return ("code" if code or path_a != end_a else "data"), path_b
             if a.type == "file" and a.digest is None:
                 return "code", path_b
@@ -348,6 +343,10 @@ class _Explaining:
 
 def _with_kind(delta: Delta, kind: str) -> Delta:
     return msgspec.structs.replace(delta, detail={"kind": kind, **delta.detail})
+
+
+def _only(change: Change) -> str:
+    return "b" if change.a is None else "a"
 
 
 def _both_files(change: Change) -> bool:

@@ -147,9 +147,9 @@ def decode(kind: FactKind, encoded: bytes) -> ModuleFacts | ShellFacts | Unreada
 
 def decode_elf(encoded: bytes) -> ElfFacts | Unreadable:
     """Return an ELF file's facts from the form that the indexing pass stores."""
-    if encoded[:1] == b"U":
-        return msgspec.msgpack.decode(encoded[1:], type=Unreadable)
-    return _elf_decoder.decode(encoded[1:])
+    if encoded[0] & 0xF0 == 0x80:  # a map: a reason; facts are an array (msgpack's formats fixmap, fixarray)
+        return msgspec.msgpack.decode(encoded, type=Unreadable)
+    return _elf_decoder.decode(encoded)
 
 
 class ImageFacts:
