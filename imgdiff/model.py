@@ -332,6 +332,8 @@ IntegrityCode = Literal[
     "record-unreadable",
     "dpkg-mismatch",  # bytes differ from dpkg's md5sums
     "dpkg-missing",
+    "rpm-mismatch",  # bytes differ from the SHA-256 in the package's header
+    "rpm-missing",
     "two-distributions",  # two distributions claim one import package's files
     "duplicate-distribution",  # two dist-infos of one name in one site-packages
     "orphan-dist-info",  # a dist-info whose files are gone
