@@ -2,7 +2,7 @@
 
 A gzip archive can be read from many places too: while its headers are scanned, the state of the decompressor is kept
 every 64 MiB, and a member is read from the nearest state before it (32 KiB of window each, so some 14 MB for an
-archive of 20 GB).
+archive of 20 GB). That needs a decompressor that can be copied, which zlib's can and isal's can't.
 """
 
 from __future__ import annotations
