@@ -13,7 +13,7 @@ import re
 import struct
 from collections.abc import Iterable, Sequence
 from io import BytesIO
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from imgdiff.kinds.elf import layout, strings
 from imgdiff.kinds.elf.layout import Access, ElfError, Header, Section, Segment
@@ -141,29 +141,37 @@ def assemble(read: Access, size: int, source: StringSource) -> ElfFacts:
     head = parts.head
     dynamic = read_dynamic(read, parts)
     strtab = read(*dynamic.strtab) if dynamic.strtab[1] else b""
-
-    def texts(*tags: int) -> tuple[str, ...]:
-        found = (layout.cstring(strtab, value) for tag, value in dynamic.entries if tag in tags)
-        return tuple(text.decode("utf-8", "backslashreplace") for text in found)
-
     python = PYTHON.search(strtab) is not None
     wanted = string_ranges(parts, dynamic) if head.type != layout.ET_CORE else []
     build_id = layout.build_id_range(read, head, parts.segments)
     return ElfFacts(
         machine=head.machine,
         bits=head.bits,
-        soname=next(iter(texts(_DT_SONAME)), None),
-        needed=texts(_DT_NEEDED, _DT_FILTER, _DT_AUXILIARY, _DT_AUDIT, _DT_DEPAUDIT),
-        rpath=next(iter(texts(_DT_RPATH)), None),
-        runpath=next(iter(texts(_DT_RUNPATH)), None),
-        interpreter=_interpreter(read, parts),
         build_id=read(*build_id).hex() if build_id else None,
         strings=_texts(source.runs(wanted)),
         identifiers=_texts(source.identifiers(wanted)) if python else (),
         symbols=undefined_symbols(read, parts, dynamic, strtab),
         python=python,
         nodeflib=any(value & _DF_1_NODEFLIB for value in dynamic.values(_DT_FLAGS_1)),
+        **dynamic_names(read, parts, dynamic, strtab),
     )
+
+
+def dynamic_names(read: Access, parts: Layout, dynamic: Dynamic, strtab: bytes) -> dict[str, Any]:
+    """Return ``needed`` (filters and auditors too, which the loader loads likewise), ``soname``, ``rpath``,
+    ``runpath`` and ``interpreter`` as :class:`ElfFacts` names them."""
+
+    def texts(*tags: int) -> tuple[str, ...]:
+        found = (layout.cstring(strtab, value) for tag, value in dynamic.entries if tag in tags)
+        return tuple(text.decode("utf-8", "backslashreplace") for text in found)
+
+    return {
+        "needed": texts(_DT_NEEDED, _DT_FILTER, _DT_AUXILIARY, _DT_AUDIT, _DT_DEPAUDIT),
+        "soname": next(iter(texts(_DT_SONAME)), None),
+        "rpath": next(iter(texts(_DT_RPATH)), None),
+        "runpath": next(iter(texts(_DT_RUNPATH)), None),
+        "interpreter": _interpreter(read, parts),
+    }
 
 
 def _texts(found: Iterable[Run]) -> tuple[str, ...]:
@@ -210,14 +218,12 @@ def read_dynamic(read: Access, parts: Layout) -> Dynamic:
 
 def undefined_symbols(read: Access, parts: Layout, dynamic: Dynamic, strtab: bytes) -> tuple[str, ...]:
     """Return the names of the undefined dynamic symbols that matter, sorted (gABI "Symbol Table")."""
-    address = dynamic.values(_DT_SYMTAB)
-    offset = layout.file_offset(parts.segments, address[-1]) if address else None
-    if offset is None:
+    place = symbol_count(read, parts, dynamic)
+    if place is None:
         return ()
-    wide = parts.head.bits == 64
+    offset, number = place
     # name and section index, the rest is padding
-    entry = struct.Struct(parts.head.order + ("I2xH16x" if wide else "I10xH"))
-    number = _symbol_count(read, parts, dynamic, offset, entry.size)
+    entry = struct.Struct(parts.head.order + ("I2xH16x" if parts.head.bits == 64 else "I10xH"))
     table = read(offset, min(number * entry.size, MAX_DYNSYM))
     table = table[: len(table) // entry.size * entry.size]
     names = {layout.cstring(strtab, name) for name, section in entry.iter_unpack(table) if section == 0 and name}
@@ -225,18 +231,24 @@ def undefined_symbols(read: Access, parts: Layout, dynamic: Dynamic, strtab: byt
     return tuple(name.decode("ascii", "backslashreplace") for name in kept)
 
 
-def _symbol_count(read: Access, parts: Layout, dynamic: Dynamic, offset: int, size: int) -> int:
+def symbol_count(read: Access, parts: Layout, dynamic: Dynamic) -> tuple[int, int] | None:
+    """Return file offset and number of entries of the dynamic symbol table, None where there is none."""
+    address = dynamic.values(_DT_SYMTAB)
+    offset = layout.file_offset(parts.segments, address[-1]) if address else None
+    if offset is None:
+        return None
+    size = 24 if parts.head.bits == 64 else 16
     for section in parts.sections:
         if section.type == layout.SHT_DYNSYM and section.offset == offset:
-            return section.size // size
-    for address in dynamic.values(_DT_HASH):
-        place = layout.file_offset(parts.segments, address)
+            return offset, section.size // size
+    for address_of_hash in dynamic.values(_DT_HASH):
+        place = layout.file_offset(parts.segments, address_of_hash)
         words = read(place, 8) if place is not None else b""
         if len(words) == 8:
-            return int(struct.unpack(parts.head.order + "II", words)[1])
+            return offset, struct.unpack(parts.head.order + "II", words)[1]
     # All linkers put the names behind the symbols. A longer table than there is gives more names, never fewer.
     end = dynamic.strtab[0] if dynamic.strtab[0] > offset else parts.head.size
-    return (end - offset) // size
+    return offset, (end - offset) // size
 
 
 def string_ranges(parts: Layout, dynamic: Dynamic) -> list[Range]:

@@ -72,7 +72,7 @@ class Segment(NamedTuple):
 class Section(NamedTuple):
     """One section header; ``size`` counts bytes in the file (0 for NOBITS), ``entsize`` bytes of one entry."""
 
-    index: int
+    number: int
     name: str
     type: int
     flags: int
