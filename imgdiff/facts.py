@@ -15,6 +15,7 @@ from typing import Literal
 import msgspec
 
 from imgdiff.kinds import bytecode, elf, python, shell
+from imgdiff.kinds.bytecode import facts as bytecode_facts
 from imgdiff.model import ElfFacts, FileEntry, ModuleFacts, ShellFacts, Texts, Tree, Unreadable
 from imgdiff.store import Store
 
@@ -127,7 +128,7 @@ def extract_batch(work: Sequence[tuple[FactKind, bytes, bytes]]) -> list[tuple[F
 
 def _extract(kind: FactKind, content: bytes) -> ModuleFacts | ShellFacts | Unreadable:
     if kind == "bytecode":
-        return bytecode.facts(content)
+        return bytecode_facts.facts(content)
     if kind == "shell":
         return shell.facts(content)
     return python.facts(content)

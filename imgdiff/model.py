@@ -703,7 +703,7 @@ class Trace(msgspec.Struct, frozen=True):  # holds live RoleTrace objects: never
     """The trace of one image: per role, with what it could not tell."""
 
     profile: Profile
-    roles: dict[str, RoleTrace]
+    roles: Mapping[str, RoleTrace]
     blindspots: tuple[Blindspot, ...] = ()
     caveats: tuple[str, ...] = ()
     integrity: tuple[Integrity, ...] = ()

@@ -68,7 +68,7 @@ def _versions(detail: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     version = detail.get("version")
     if isinstance(version, dict) and isinstance(version.get("a"), str) and isinstance(version.get("b"), str):
         yield version["a"], version["b"]
-    for item in _list(detail.get("literals")):
+    for item in _list(detail.get("versions")):
         if isinstance(item, dict) and isinstance(item.get("a"), str) and isinstance(item.get("b"), str):
             yield item["a"], item["b"]
 

@@ -52,6 +52,8 @@ def module_delta(a: ModuleSide, b: ModuleSide, compilers: Compilers) -> ModuleDe
     runs_a, runs_b = runs(a), runs(b)
     source = _source(a, b)
     compiled = _bytecode(a, b, runs_a, runs_b, compilers)
+    if compiled is not None and compiled.effect == "code" and source is not None and source.effect == "metadata":
+        compiled = _versions(a, b, source, compiled) if runs_a == runs_b == "bytecode" else compiled
     detail = {"runs_a": runs_a, "runs_b": runs_b}
     return ModuleDelta(_with(source, detail), _with(compiled, detail), runs_a, runs_b)
 
@@ -148,6 +150,25 @@ def _both(a: ModuleSide, b: ModuleSide) -> Delta:
     if contents[0] is None or contents[1] is None:
         return Delta("code", f"The bytecode can't be compared: {NOT_KEPT}.")
     return bytecode.delta(contents[0], contents[1])
+
+
+def _versions(a: ModuleSide, b: ModuleSide, source: Delta, compiled: Delta) -> Delta:
+    """Take bytecode as metadata where it differs in just the version literals in which its source differs."""
+    literals = {(item["a"], item["b"]) for item in source.detail["versions"]}
+    contents = _content(a.pyc, a), _content(b.pyc, b)
+    if contents[0] is None or contents[1] is None:
+        return compiled
+    minor = bytecode.read_header(contents[1]).minor
+    pairs = bytecode.changed_constants(bytecode.load(contents[0]), bytecode.load(contents[1]), minor)
+    if not pairs or any((_literal(x), _literal(y)) not in literals for x, y in pairs):
+        return compiled
+    reason = "Only the version literals differ in which the source differs."
+    return Delta("metadata", reason, {"versions": source.detail["versions"]})
+
+
+def _literal(value: object) -> str:
+    """Write a constant as ``kinds.python.delta`` writes version literals."""
+    return (value if isinstance(value, str) else repr(value))[:100]
 
 
 def _readable(header: bytes) -> bool:

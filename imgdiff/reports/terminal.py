@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import io
+import textwrap
 from collections.abc import Iterator, Sequence
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from imgdiff.model import ImageSummary, JudgedChange, Outcome, Report
+from imgdiff.model import ImageSummary, JudgedChange, Outcome, OwnerRow, Report
 from imgdiff.reports._view import (
     View,
     chain_steps,
@@ -34,6 +35,7 @@ STYLES: dict[Outcome, str] = {
     "stands": "bold red",
     "undecided": "bold yellow",
 }
+COUNTS = ("same", "mod", "add", "del", "type", "move", "attr", "loaded")  # a column that is empty is not shown
 MOST_CHANGES = 12  # differences shown one by one without -v
 MOST_ROWS = 25  # rows of a table without -v
 
@@ -76,11 +78,26 @@ class _Terminal:
         self._list("What would settle it", list(self._report.verdict.settle), limit=None)
 
     def _line(self, text: str | Text = "", indent: int = 0) -> None:
-        """Print one paragraph, wrapped at words with its indent kept; long paths are never cut."""
-        body = text if isinstance(text, Text) else Text(text)
+        """Print one paragraph, wrapped at spaces with its indent kept; a long path is never cut in two."""
+        if isinstance(text, Text) and text.spans and len(text.plain) + indent <= self._console.width:
+            self._console.print(Text(" " * indent) + text, soft_wrap=True)
+            return
+        plain = text.plain if isinstance(text, Text) else text
         pad = " " * indent
-        for line in body.wrap(self._console, max(self._console.width - indent, 20)) if body.plain else [Text()]:
-            self._console.print(Text(pad) + line, soft_wrap=True)
+        wrapped = textwrap.wrap(
+            plain,
+            max(self._console.width, indent + 20),
+            initial_indent=pad,
+            subsequent_indent=pad,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        for number_, line in enumerate(wrapped or [""]):
+            shown = Text(line)
+            if number_ == 0 and isinstance(text, Text):
+                for span in text.spans:
+                    shown.stylize(span.style, span.start + indent, span.end + indent)
+            self._console.print(shown, soft_wrap=True)
 
     def _title(self, title: str) -> None:
         self._console.print()
@@ -109,24 +126,15 @@ class _Terminal:
         if differing:
             self._title("Owners that differ")
             table = Table(box=None, pad_edge=False, padding=(0, 1), header_style="bold")
-            table.add_column("owner", overflow="fold", ratio=3)
-            table.add_column("version", overflow="fold", ratio=3)
-            for name in ("same", "mod", "add", "del", "type", "move", "attr", "loaded"):
-                table.add_column(name, justify="right", no_wrap=True)
             limit = None if self._view.verbose else MOST_ROWS
-            for row in differing[:limit]:
-                tally = row.tally
-                counts = (
-                    tally.identical,
-                    tally.modified,
-                    tally.added,
-                    tally.removed,
-                    tally.retyped,
-                    tally.moved,
-                    tally.attributes,
-                    row.loaded,
-                )
-                table.add_row(safe(row.name), version_text(row), *(number(count) for count in counts))
+            rows = [(row, _counts(row)) for row in differing[:limit]]
+            used = [position for position in range(len(COUNTS)) if any(counts[position] for _, counts in rows)]
+            table.add_column("owner", overflow="fold", min_width=20)
+            table.add_column("version", overflow="fold")
+            for position in used:
+                table.add_column(COUNTS[position], justify="right", no_wrap=True)
+            for row, counts in rows:
+                table.add_row(safe(row.name), version_text(row), *(number(counts[position]) for position in used))
             self._console.print(table)
             self._more(len(differing), limit, "owners")
         if same:
@@ -219,6 +227,20 @@ class _Terminal:
     def _more(self, total: int, limit: int | None, noun: str) -> None:
         if limit is not None and total > limit:
             self._line(f"... and {total - limit:,} more {noun} (-v shows them)", 2)
+
+
+def _counts(row: OwnerRow) -> tuple[int, ...]:
+    tally = row.tally
+    return (
+        tally.identical,
+        tally.modified,
+        tally.added,
+        tally.removed,
+        tally.retyped,
+        tally.moved,
+        tally.attributes,
+        row.loaded,
+    )
 
 
 def _image_text(image: ImageSummary) -> str:

@@ -71,7 +71,7 @@ def test_markdown_opens_with_the_verdict_digests_and_command() -> None:
     assert "sha256:" + "3" * 64 in text
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(st.integers(0, 3000), st.integers(1, 200))
 def test_markdown_stays_under_the_limit_of_a_comment_and_says_what_it_left_out(count: int, length: int) -> None:
     changes = [judged(f"opt/{'n' * length}{i}.py".encode(), "eager", "stands") for i in range(count)]

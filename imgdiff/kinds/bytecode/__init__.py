@@ -14,7 +14,7 @@ from imgdiff.kinds.bytecode._header import (
 )
 from imgdiff.kinds.bytecode.compilers import CompileError, Compilers
 from imgdiff.kinds.bytecode.delta import SAME_BODY, SAME_CODE, against_source, delta
-from imgdiff.kinds.bytecode.equality import CodeDifference, differences, equal
+from imgdiff.kinds.bytecode.equality import CodeDifference, changed_constants, differences, equal
 from imgdiff.kinds.bytecode.marshal_reader import Code, Container, MarshalError
 from imgdiff.kinds.bytecode.marshal_reader import load as load_body
 
@@ -36,6 +36,7 @@ __all__ = [
     "MarshalError",
     "UnknownMagicError",
     "against_source",
+    "changed_constants",
     "delta",
     "differences",
     "equal",

@@ -71,6 +71,21 @@ def differences(a: Code, b: Code, minor: tuple[int, int]) -> tuple[CodeDifferenc
     return tuple(found)
 
 
+def changed_constants(a: Code, b: Code, minor: tuple[int, int]) -> list[tuple[Any, Any]] | None:
+    """Return the pairs of constants that differ, where two modules differ in nothing but constants of their bodies;
+    else None."""
+    found = differences(a, b, minor)
+    if (
+        len(found) != 1
+        or found[0] != CodeDifference(_name(b), "changed", ("constants",))
+        or len(a.consts) != len(b.consts)
+    ):
+        return None
+    memo: dict[int, bytes] = {}
+    pairs = zip(a.consts, b.consts, strict=True)
+    return [(x, y) for x, y in pairs if not (type(x) is type(y) is Code or _same(x, y, memo))]
+
+
 def _name(code: Code) -> str:
     return code.qualname or code.name
 
