@@ -12,19 +12,14 @@ options of :func:`diff` and the error tree are the public API::
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from imgdiff.about import VERSION as __version__
 from imgdiff.errors import ImgdiffError
 
 if TYPE_CHECKING:
     from imgdiff.model import Report
-
-try:
-    __version__ = version("imgdiff-oci")
-except PackageNotFoundError:  # a checkout that was never installed
-    __version__ = "0+unknown"
 
 __all__ = ["ImgdiffError", "__version__", "diff", "render"]
 

@@ -14,8 +14,7 @@ from typing import NoReturn
 
 import click
 
-import imgdiff
-from imgdiff import pipeline
+from imgdiff import about, pipeline
 from imgdiff.errors import ImgdiffError, UsageError
 from imgdiff.reports import EXIT_CODES, FORMATS, View, progress, render, safe, summary
 from imgdiff.store import Store
@@ -36,7 +35,7 @@ class _Main(click.Group):
 
 
 @click.group(cls=_Main, context_settings=_CONTEXT)
-@click.version_option(imgdiff.__version__, prog_name="imgdiff")
+@click.version_option(about.VERSION, prog_name="imgdiff")
 def cli() -> None:
     """Tell whether the difference between two container images can explain what a process does.
 

@@ -9,10 +9,9 @@ from typing import BinaryIO
 
 import msgspec
 
-import imgdiff
 from imgdiff import attribution as attributing
 from imgdiff import config as configs
-from imgdiff import engines, explanation, resolution, sources, tree, verdict, versions
+from imgdiff import about, engines, explanation, resolution, sources, tree, verdict, versions
 from imgdiff.comparison import compare
 from imgdiff.errors import UsageError
 from imgdiff.facts import Facts, ImageFacts
@@ -379,7 +378,7 @@ def _report(
         *trace_b.integrity,
     )
     return Report(
-        version=imgdiff.__version__,
+        version=about.VERSION,
         argv=tuple(configs.redact_argv(options.argv)),
         pythons=tuple(f"{major}.{minor}" for major, minor in bytecode.Compilers().minors()),
         image_a=_summary(a),
