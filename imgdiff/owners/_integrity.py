@@ -143,16 +143,15 @@ def _empty_directories(ledger: Ledger) -> None:
     tops: dict[bytes, str] = {}
     for distribution in ledger.distributions:
         for path, _, _ in distribution.recorded:
-            parent = path.rpartition(b"/")[0]
             if path not in ledger.tree.entries:
+                parent = path.rpartition(b"/")[0]
                 name, number = expected.get(parent, (distribution.name, 0))
                 expected[parent] = (name, number + 1)
         base = distribution.site if distribution.editable is None else distribution.editable
         for package in distribution.packages:
             tops.setdefault(join(base, package.encode("utf-8", "surrogateescape")), distribution.name)
-    parents = {path.rpartition(b"/")[0] for path in ledger.tree.entries}
-    for path, entry in sorted(ledger.tree.entries.items()):
-        if entry.type != "dir" or path in parents or path.endswith(b"__pycache__"):
+    for path in ledger.survey.directories:
+        if path.endswith(b"__pycache__") or ledger.tree.children(path):
             continue
         if path in expected:
             name, number = expected[path]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import posixpath
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -27,9 +26,14 @@ if TYPE_CHECKING:
     from imgdiff.owners._installed import Place
 
 # Who installed what is written here; these files belong to nobody, whatever a list says.
-_DATABASES = re.compile(
-    rb"(?:var/lib/dpkg|var/lib/rpm|usr/lib/sysimage/rpm|usr/share/rpm|lib/apk/db|var/lib/pacman)/|(?:.*/)?conda-meta/",
-    re.DOTALL,
+_DATABASES = (
+    b"var/lib/dpkg/",
+    b"var/lib/rpm/",
+    b"usr/lib/sysimage/rpm/",
+    b"usr/share/rpm/",
+    b"lib/apk/db/",
+    b"var/lib/pacman/",
+    b"conda-meta/",
 )
 
 
@@ -72,7 +76,9 @@ class Ledger:
         held = self.claims.get(path)
         if held is None:
             entry = self.tree.entries.get(path)
-            if entry is None or (entry.type != "file" and entry.type != "symlink") or _DATABASES.match(path):
+            if entry is None or (entry.type != "file" and entry.type != "symlink"):
+                return False
+            if path.startswith(_DATABASES) or b"/conda-meta/" in path:
                 return False
             self.claims[path] = (Claim(owner, basis, relative),)
             return True

@@ -27,7 +27,7 @@ class Survey:
     ``infos``: dist-info directories, egg-info directories and files, ``EGG-INFO`` directories. ``sites``: directories
     that hold distributions by their name (site-packages, dist-packages). ``stdlibs``: standard libraries with their
     minor version. ``pythons``: executables called ``pythonX.Y`` in a bin directory. ``conda``: prefixes of conda
-    environments. ``venvs``: directories with a ``pyvenv.cfg``.
+    environments. ``venvs``: directories with a ``pyvenv.cfg``. ``directories``: all of them.
     """
 
     def __init__(self, tree: Tree) -> None:
@@ -41,6 +41,7 @@ class Survey:
         self.egg_links: list[bytes] = []
         self.pths: list[bytes] = []
         self.bytecode: list[bytes] = []
+        self.directories: list[bytes] = []
         self._tags: set[bytes] = set()
         self._cached: dict[bytes, bool] = {b"": False}
         for path, entry in tree.entries.items():
@@ -55,7 +56,16 @@ class Survey:
                 self._file(path, name, entry)
         self._tags.update(prefix + b"/pkgs" if prefix else b"pkgs" for prefix in self.conda)
         self._prefixes = {*self.conda, *self.venvs}
-        for found in (self.infos, self.sites, self.conda, self.venvs, self.egg_links, self.pths, self.bytecode):
+        for found in (
+            self.infos,
+            self.sites,
+            self.conda,
+            self.venvs,
+            self.egg_links,
+            self.pths,
+            self.bytecode,
+            self.directories,
+        ):
             found.sort()
         self.infos = [path for path in self.infos if not self.in_cache(path)]
         self.sites = [path for path in self.sites if not self.in_cache(path)]
@@ -67,6 +77,7 @@ class Survey:
         self.pythons = sorted(found for found in self.pythons if not self.in_cache(found[0]))
 
     def _directory(self, path: bytes, name: bytes) -> None:
+        self.directories.append(path)
         if name.endswith((b".dist-info", b".egg-info")) or name == b"EGG-INFO":
             self.infos.append(path)
         elif name in (b"site-packages", b"dist-packages"):

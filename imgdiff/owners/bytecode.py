@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
 from imgdiff.model import Claim
 from imgdiff.owners._ledger import Ledger
 
-_CACHED = re.compile(rb"(.+)\.[\w]+-\d+(?:\.opt-\w+)?\.pyc\Z", re.DOTALL)
 _PYCACHE = b"__pycache__"
 
 
@@ -17,10 +14,11 @@ def find(ledger: Ledger) -> None:
     for path in ledger.survey.bytecode:
         directory, _, name = path.rpartition(b"/")
         if directory.endswith(_PYCACHE):
-            match = _CACHED.match(name)
-            if match is None:
+            # name.tag.pyc or name.tag.opt-1.pyc, as importlib's source_from_cache has it
+            parts = name.split(b".")
+            if len(parts) != 3 and not (len(parts) == 4 and parts[2].startswith(b"opt-")):
                 continue
-            source = directory[: -len(_PYCACHE)] + match[1] + b".py"
+            source = directory[: -len(_PYCACHE)] + parts[0] + b".py"
         else:
             source = path[:-1]
         held = claims.get(source)
