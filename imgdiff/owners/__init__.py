@@ -35,6 +35,7 @@ FINDERS: tuple[Callable[[Ledger], None], ...] = (
     rpm.find,
     prefix.find,
     stdlib.find,
+    enclosing.find_named,
     bytecode.find,
     enclosing.find,
     unowned.find,

@@ -11,15 +11,20 @@ from imgdiff.owners._ledger import Ledger, below, join
 Holders = frozenset[tuple[int, bytes, bytes]]  # (owner, site, folder of the info)
 
 
+def find_named(ledger: Ledger) -> None:
+    """Claim the top-level packages and modules of distributions that have no RECORD, whoever else owns them, but for
+    what another distribution's RECORD lists."""
+    for distribution in ledger.distributions:
+        if not distribution.recorded and distribution.editable is None:
+            _claim_names(ledger, distribution)
+
+
 def find(ledger: Ledger) -> None:
-    """Claim files in packages whose distributions have no RECORD, then what nobody else claimed in any package.
+    """Claim what nobody has claimed and lies in a package of a distribution.
 
     A file in a directory that several distributions share goes to those with files right in that directory, else to
     all with files below it.
     """
-    for distribution in ledger.distributions:
-        if not distribution.recorded and distribution.editable is None:
-            _claim_names(ledger, distribution)
     directly, beneath = _directories(ledger)
     known: dict[bytes, Holders | None] = {}
     for path, entry in ledger.tree.entries.items():

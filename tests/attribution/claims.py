@@ -74,4 +74,4 @@ def wheel(
         quoted = '"' + path.replace('"', '""') + '"' if set(path) & set(',"\n') else path
         lines.append(f"{quoted},{record_hash(data)},{len(data)}")
     record = "\n".join([*lines, f"{folder}/RECORD,,"]) + "\n" + rows
-    return {f"{site}/{path}": data for path, data in content.items()} | {f"{site}/{folder}/RECORD": record}
+    return {**{f"{site}/{path}": data for path, data in content.items()}, f"{site}/{folder}/RECORD": record}
