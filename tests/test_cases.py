@@ -1,0 +1,47 @@
+"""Every fixture case runs through the whole of imgdiff, and its key facts are as its ``expected.toml`` says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import imgdiff
+from tests.support.expected import Run, differences, read_expected
+from tests.support.fixtures import FIXTURES, build_case, cases
+from tests.support.made import MissingPython
+
+CASES = cases()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
+    """Layouts that are built already, by case."""
+    layouts: dict[str, tuple[Path, Path]] = {}
+    for name in CASES:
+        target = tmp_path_factory.mktemp(name)
+        try:
+            layouts[name] = build_case(FIXTURES / name, target)
+        except MissingPython:
+            continue
+    return layouts
+
+
+def runs() -> Iterator[tuple[str, int, Run]]:
+    for name in CASES:
+        for number, run in enumerate(read_expected(FIXTURES / name).run):
+            yield name, number, run
+
+
+@pytest.mark.parametrize(("name", "run"), [pytest.param(n, run, id=f"{n}-{k}") for n, k, run in runs()])
+def test_a_case_reports_what_it_should(
+    name: str, run: Run, built: dict[str, tuple[Path, Path]], tmp_path: Path
+) -> None:
+    if name not in built:
+        pytest.skip(f"{name} holds bytecode of a Python minor that is not here (name it in IMGDIFF_TEST_PYTHONS)")
+    a, b = built[name]
+    report = imgdiff.diff(
+        str(a), str(b), entry=run.entry, accept=tuple(run.accept), profile=run.profile, cache_dir=tmp_path, jobs=1
+    )
+    assert differences(run, report) == []
