@@ -12,49 +12,10 @@ import re
 
 import msgspec
 
+from imgdiff.kinds._shell_nouns import Command, Literal, Part, Substitution, Unknown, Variable, Word
+
 MAX_NESTING = 25
 """Substitutions in substitutions that are followed; below them everything is unknown text."""
-
-
-class Literal(msgspec.Struct, frozen=True):
-    """Text as it stands, quotes taken away."""
-
-    text: str
-
-
-class Variable(msgspec.Struct, frozen=True):
-    """``$name`` or ``${name...}``. ``default`` is the word of ``:-``, ``-``, ``:=``, ``=``, ``:+`` or ``+``. ``plain``
-    is False where an operator changes the value (``${x%/*}``)."""
-
-    name: str
-    default: tuple[Part, ...] | None = None
-    plain: bool = True
-
-
-class Substitution(msgspec.Struct, frozen=True):
-    """``$(...)`` or backquotes: the commands inside."""
-
-    commands: tuple[Command, ...]
-
-
-class Unknown(msgspec.Struct, frozen=True):
-    """Text that only running tells: globs, ``~``, arithmetic, braces, ``$@``."""
-
-
-Part = Literal | Variable | Substitution | Unknown
-Word = tuple[Part, ...]
-
-
-class Command(msgspec.Struct, frozen=True):
-    """One simple command. ``assigns`` stand before its first word or after ``export`` and its kin; ``redirects`` are
-    the words that redirections name, here-documents included. ``certain``: it stands in no branch, loop, function,
-    and behind no ``&&`` or ``||``."""
-
-    words: tuple[Word, ...]
-    assigns: tuple[tuple[str, Word], ...]
-    redirects: tuple[Word, ...]
-    line: int
-    certain: bool
 
 
 UNKNOWN = Unknown()
@@ -221,12 +182,13 @@ class _Reader:
             self._balanced("{", "}", 1)
             return UNKNOWN
         name, self.at = match[0], match.end()
+        array = self.text.startswith(("[@]", "[*]"), self.at)
         if self.text.startswith("[", self.at):
             end = self.text.find("]", self.at)
             self.at = len(self.text) if end < 0 else end + 1
         if self.text.startswith("}", self.at):
             self.at += 1
-            return Variable(name, plain=name[0] not in "!#" or len(name) == 1)
+            return Variable(name, plain=name[0] not in "!#" or len(name) == 1, array=array)
         operator = re.compile(r":?[-=+]").match(self.text, self.at)
         if self.nesting >= MAX_NESTING:
             self._balanced("{", "}", 1)

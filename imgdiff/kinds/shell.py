@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 from imgdiff.kinds._lines import count_lines
 from imgdiff.kinds._routing import interpreter
-from imgdiff.kinds._shell_words import Command, Literal, Substitution, Variable, Word, read
+from imgdiff.kinds._shell_nouns import Command, Literal, Substitution, Variable, Word
+from imgdiff.kinds._shell_words import read
 from imgdiff.model import HOLE, HOLE_DIR, HOLE_FILE, Delta, Pattern, ShellFacts, Unreadable
 
 VERSION = 1
@@ -16,15 +17,18 @@ MAX_SIZE = 2 * 1024 * 1024
 """Bytes of script that are read at most."""
 MAX_ALTERNATIVES = 8
 """Values that one word is followed to."""
+MAX_ELEMENTS = 100
+"""Elements that an array is followed to."""
 MAX_SCRIPTS = 5
 """Levels of scripts in strings (``bash -c '...'``, ``eval``, ``trap``) that are read."""
 MAX_COMMANDS = 50_000
 
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
 # Programs that run the command behind their options, and those that take words of their own before it.
-_PREFIXES = frozenset({"exec", "command", "builtin", "nohup", "time", "setsid", "env"})
+_PREFIXES = frozenset({"exec", "command", "builtin", "nohup", "time", "setsid"})
 _WRAPPERS = frozenset(
     {
+        "env",
         "accelerate",
         "catatonit",
         "catchsegv",
@@ -98,6 +102,7 @@ class _Script:
         self.assigns: list[tuple[str, Pattern]] = []
         self.strings: set[str] = set()
         self._values: dict[str, tuple[Pattern, ...]] = {}
+        self._arrays: dict[str, list[tuple[Word, ...]]] = {}  # what "${name[@]}" can stand for
         self._count: dict[str, int] = {}
         self._substituted: dict[int, tuple[Substitution, tuple[Pattern, ...]]] = {}  # by identity, kept alive here
 
@@ -130,6 +135,7 @@ class _Script:
             self.assigns += [(name, pattern) for pattern in values]
             earlier = self._values.get(name, ())
             self._values[name] = _bounded((*earlier, *values))
+        self._note_arrays(command)
         for redirect in command.redirects:
             for pattern in self.fold(redirect, level):
                 for line in pattern.split("\n"):
@@ -144,9 +150,37 @@ class _Script:
             if variable:
                 self._values[variable] = _bounded((*self._values.get(variable, ()), *found, HOLE))
             return
-        folded = [self.fold(word, level) for word in command.words]
-        for turn in range(max(map(len, folded))):
-            self._simple(tuple(values[min(turn, len(values) - 1)] for values in folded), command.line, level)
+        for words in self._spread(command.words):
+            folded = [self.fold(word, level) for word in words]
+            for turn in range(max(map(len, folded), default=0)):
+                self._simple(tuple(values[min(turn, len(values) - 1)] for values in folded), command.line, level)
+
+    def _note_arrays(self, command: Command) -> None:
+        """Keep the elements of the arrays that a command sets: alone, and behind those that they may extend."""
+        elements: dict[str, list[Word]] = {}
+        for name, value in command.assigns:
+            elements.setdefault(name, []).append(value)
+        for name, words in elements.items():
+            known = self._arrays.setdefault(name, [])
+            longer = [(*known[-1], *words)] if known and len(known[-1]) < MAX_ELEMENTS else []
+            for one in (tuple(words), *longer):
+                if len(known) < MAX_ALTERNATIVES:
+                    known.append(one)
+
+    def _spread(self, words: tuple[Word, ...]) -> list[tuple[Word, ...]]:
+        """Return a command's words with each "${name[@]}" spread to its elements, one list for each that it can be."""
+        arrays = [_array(word) for word in words]
+        turns = max((len(self._arrays.get(name, ())) for name in arrays if name), default=0)
+        if not turns:
+            return [words]
+        spread = []
+        for turn in range(turns):
+            found: list[Word] = []
+            for name, word in zip(arrays, words, strict=True):
+                known = self._arrays.get(name, []) if name else []
+                found += known[min(turn, len(known) - 1)] if known else [word]
+            spread.append(tuple(found))
+        return spread
 
     def _simple(self, words: tuple[Pattern, ...], line: int, level: int) -> None:
         """Take in one command of which every word is folded."""
@@ -173,7 +207,7 @@ class _Script:
     def _wrapped(self, words: tuple[Pattern, ...], line: int, level: int) -> None:
         """Take in every command that a program with options of its own could run: which word begins it is open."""
         for at, word in enumerate(words[1:9], 1):
-            if not word.startswith("-") and word.strip(HOLE):
+            if not word.startswith("-") and "=" not in word and word.strip(HOLE):
                 inner = words[at:]
                 program = word.rpartition("/")[2]
                 if program in _PREFIXES or program in _WRAPPERS:
@@ -231,7 +265,7 @@ class _Script:
         if variable.name == "0":
             return (HOLE_FILE, HOLE)  # of a sourced script it is the one that sources
         values: tuple[Pattern, ...] = (HOLE,)
-        if variable.plain and variable.name in self._values:
+        if variable.plain and not variable.array and variable.name in self._values:
             known = self._values[variable.name]
             certain = self._count.get(variable.name) == 1
             values = known if certain else _bounded((*known, HOLE))
@@ -275,6 +309,11 @@ def _bounded(values: Iterable[Pattern]) -> tuple[Pattern, ...]:
     """Return different values in order; where there are too many, the first of them and "anything"."""
     found = tuple(dict.fromkeys(value if len(value) <= 4096 else HOLE for value in values))
     return found if len(found) <= MAX_ALTERNATIVES else (*found[: MAX_ALTERNATIVES - 1], HOLE)
+
+
+def _array(word: Word) -> str | None:
+    variable = word[0] if len(word) == 1 else None
+    return variable.name if isinstance(variable, Variable) and variable.array else None
 
 
 def _literal(word: Word) -> str | None:
