@@ -57,9 +57,12 @@ class ScopeBuilder:
         """Add an import; one that a compiler wrote out twice (``finally``) is conditional."""
         key = (module, names, level, line)
         self.imports[key] = conditional or self.imports.get(key, False)
-        self.names.update(names)
+        if names != ("*",):
+            self.names.update(names)
 
-    def add_call(self, callee: str, values: Sequence[Value], keywords: Sequence[tuple[str, Value]], line: int, conditional: bool) -> None:
+    def add_call(
+        self, callee: str, values: Sequence[Value], keywords: Sequence[tuple[str, Value]], line: int, conditional: bool
+    ) -> None:
         """Add a call of an interesting callee with its folded arguments."""
         arguments: list[str] = []
         for value in values[:MAX_ARGUMENTS]:
@@ -88,7 +91,12 @@ class ScopeBuilder:
         return Scope(
             self.qualname,
             self.line,
-            tuple([Import(*key, conditional) for key, conditional in sorted(self.imports.items(), key=lambda item: (item[0][3], item[0]))]),
+            tuple(
+                [
+                    Import(*key, conditional)
+                    for key, conditional in sorted(self.imports.items(), key=lambda item: (item[0][3], item[0]))
+                ]
+            ),
             frozenset(self.names - UNNAMED),
             frozenset(_kept(self.strings)),
             self.patterns.result(),
@@ -141,7 +149,14 @@ def _kept(strings: Iterable[str]) -> Iterable[str]:
             yield text
 
 
-def record(scope: ScopeBuilder, function: Value, values: Sequence[Value], keywords: Sequence[tuple[str, Value]], line: int, conditional: bool) -> None:
+def record(
+    scope: ScopeBuilder,
+    function: Value,
+    values: Sequence[Value],
+    keywords: Sequence[tuple[str, Value]],
+    line: int,
+    conditional: bool,
+) -> None:
     """Record a call if its callee is one that matters (see ``_callees``)."""
     if type(function) is Dotted:
         base, _, last = function.text.rpartition(".")
@@ -172,7 +187,14 @@ def record(scope: ScopeBuilder, function: Value, values: Sequence[Value], keywor
         scope.add_call("cpp_extension.load" if last == "load" else last, values, keywords, line, conditional)
 
 
-def _attributes(scope: ScopeBuilder, last: str, values: Sequence[Value], keywords: Sequence[tuple[str, Value]], line: int, conditional: bool) -> None:
+def _attributes(
+    scope: ScopeBuilder,
+    last: str,
+    values: Sequence[Value],
+    keywords: Sequence[tuple[str, Value]],
+    line: int,
+    conditional: bool,
+) -> None:
     """A constant name is a reference to that name; a pattern is kept as a call."""
     for value in values[:MAX_ARGUMENTS] if last in ("attrgetter", "methodcaller") else values[1:2]:
         if not isinstance(value, str):
@@ -188,7 +210,20 @@ def _attributes(scope: ScopeBuilder, last: str, values: Sequence[Value], keyword
 class ModuleBuilder:
     """Collects what a module's body binds, and the values of names that are bound once."""
 
-    __slots__ = ("aliases", "binds", "binds_only", "checking", "counts", "env", "exports", "lazy", "main", "module", "scopes", "versions")
+    __slots__ = (
+        "aliases",
+        "binds",
+        "binds_only",
+        "checking",
+        "counts",
+        "env",
+        "exports",
+        "lazy",
+        "main",
+        "module",
+        "scopes",
+        "versions",
+    )
 
     def __init__(self, line: int = 1) -> None:
         self.module = ScopeBuilder("", line)
@@ -221,7 +256,7 @@ class ModuleBuilder:
         if type(value) is not Dotted or not self.checking:
             return False
         base, _, last = value.text.rpartition(".")
-        return last == "TYPE_CHECKING" and base != "?" and not base.startswith("?.")
+        return last == "TYPE_CHECKING" and not base.startswith("?")
 
     def bind(self, text: str, value: Value, line: int, *, handler: bool, imported: str | None = None) -> None:
         """Note that the module's body binds a name to a folded value; ``imported`` is its name where it came from."""

@@ -337,6 +337,10 @@ def divide(patterns: Patterns, left: Value, right: Value) -> Value:
 def modulo(patterns: Patterns, template: str, values: Value) -> Value:
     """Fold ``"..." % values``."""
     template = constant(template)
+    if template == "%s" and not isinstance(values, (tuple, Map)):
+        return values if isinstance(values, str) else None
+    if template == "%s" and isinstance(values, tuple) and len(values) == 1:
+        return values[0] if isinstance(values[0], str) else None
     items = list(values) if isinstance(values, tuple) else None if isinstance(values, Map) else [values]
     named = {key: item for key, item in values.pairs if isinstance(key, str)} if isinstance(values, Map) else {}
     parts: list[str] = []

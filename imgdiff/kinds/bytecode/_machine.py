@@ -142,7 +142,10 @@ class Run:
         self.dead = False
         self.returned: Value = None
         self.lines: list[tuple[int, int]] | None = None
-        self.localsplus: tuple[str, ...] | None = None
+        # Fast variables; cells and free variables follow them from 3.11 on, and have a table of their own before.
+        self.variables = code.varnames
+        if self.isa.modern and (code.cellvars or code.freevars):
+            self.variables += tuple([name for name in code.cellvars if name not in code.varnames]) + code.freevars
         self.stored: frozenset[str] = frozenset()
 
     # --- the loop ----------------------------------------------------------------------------------------------------
@@ -181,7 +184,7 @@ class Run:
         raw = self.code.code
         consts = self.code.consts
         codenames = self.code.names
-        varnames = self.code.varnames
+        varnames = self.variables
         size = len(raw) - 1
         kinds, caches, effects = self.isa.kinds, self.isa.caches, self.isa.effects
         stack, labels, frame = self.stack, self.labels, self.frame
@@ -340,7 +343,7 @@ class Run:
             self._enter(main)
             self.handler = handler
         else:
-            self.stack[:] = _merge(self.stack, recorded, prefer_left=not self.handler)
+            self.stack[:] = _merge(self.stack, recorded)
             self._enter(main and self.main)
             self.handler = handler and self.handler
 
@@ -353,15 +356,25 @@ class Run:
     def _label(self, target: int, stack: list[Value], main: bool, handler: bool) -> None:
         known = self.labels.get(target)
         if known is not None:
-            stack = _merge(known[0], stack, prefer_left=not known[2])
+            stack = _merge(known[0], stack)
             main, handler = main and known[1], handler and known[2]
         self.labels[target] = (stack, main, handler)
 
-    def jump(self, target: int, stack: list[Value] | None = None, *, branch: bool, span: bool = True, main: bool | None = None) -> None:
+    def jump(
+        self,
+        target: int,
+        stack: list[Value] | None = None,
+        *,
+        branch: bool,
+        span: bool = True,
+        main: bool | None = None,
+    ) -> None:
         """Jump: ``branch`` tells whether going on is possible too; ``span`` whether what is jumped over may not run."""
         offset = self.offset
         if target > offset:
-            self._label(target, self.stack.copy() if stack is None else stack, self.main if main is None else main, self.handler)
+            self._label(
+                target, self.stack.copy() if stack is None else stack, self.main if main is None else main, self.handler
+            )
             if span and not self.handler:
                 self.spans.append((offset, target))
         else:
@@ -457,14 +470,10 @@ class Run:
 
     def deref(self, arg: int) -> str:
         """Return the name of a cell or free variable."""
-        if self.localsplus is None:
-            code = self.code
-            if self.isa.modern:
-                cells = tuple([name for name in code.cellvars if name not in code.varnames])
-                self.localsplus = code.varnames + cells + code.freevars
-            else:
-                self.localsplus = code.cellvars + code.freevars
-        return self.localsplus[arg]
+        if self.isa.modern:
+            return self.variables[arg]
+        cells = self.code.cellvars
+        return cells[arg] if arg < len(cells) else self.code.freevars[arg - len(cells)]
 
     def store_name(self, name: str, *, always_global: bool) -> None:
         """Bind a name of the module or a class."""
@@ -472,7 +481,11 @@ class Run:
         kind = self.frame.kind
         if kind in ("class", "module") and name in SET_BY_COMPILER and not always_global:
             self.drop(value)
-        if (kind == "module" or (always_global and kind != "function")) and self.home is self.builder.module and not self.main:
+        if (
+            (kind == "module" or (always_global and kind != "function"))
+            and self.home is self.builder.module
+            and not self.main
+        ):
             line = self.line(self.offset) if name in VERSION_NAMES else 0
             imported = self.code.names[self.import_name] if self.last == "IMPORT_FROM" and self.fromlist else None
             if isinstance(value, (Function, _Marker, Code)):
@@ -598,20 +611,28 @@ class Run:
             self.scope.names.update(identifiers(value))
 
 
-def _merge(left: list[Value], right: list[Value], *, prefer_left: bool) -> list[Value]:
-    """Join two stacks. Depths differ only where 3.8 shares a ``finally`` between normal and exceptional flow."""
+def _merge(left: list[Value], right: list[Value]) -> list[Value]:
+    """Join two stacks."""
     if len(left) != len(right):
-        return list(left) if (len(left) < len(right)) == prefer_left or len(left) < len(right) else list(right)
+        raise ValueError("branches join with different stacks")
     return [a if _fold.same(a, b) else None for a, b in zip(left, right, strict=True)]
 
 
 def is_main_test(left: Value, right: Value) -> bool:
     """Tell whether two compared values are ``__name__`` and "__main__"."""
-    return (
-        isinstance(left, str)
-        and isinstance(right, str)
-        and {str(left), str(right)} == {HOLE_NAME, "__main__"}
-    )
+    return isinstance(left, str) and isinstance(right, str) and {str(left), str(right)} == {HOLE_NAME, "__main__"}
 
 
-__all__ = ["BUILD_CLASS", "HOLE", "MAIN", "OTHER", "STAR", "Frame", "Function", "Machine", "Made", "Run", "is_main_test"]
+__all__ = [
+    "BUILD_CLASS",
+    "HOLE",
+    "MAIN",
+    "OTHER",
+    "STAR",
+    "Frame",
+    "Function",
+    "Machine",
+    "Made",
+    "Run",
+    "is_main_test",
+]

@@ -205,42 +205,40 @@ def _setup_async_with(run: Run, arg: int) -> None:
     _handler(run, _relative(run, arg), run.stack[:-1])
 
 
+# 3.8 shares the code of a ``finally`` between normal flow, which pushes one value, and exceptions, which push six:
+# here it is six always.
+
+
 @_on("BEGIN_FINALLY")
 def _begin_finally(run: Run, arg: int) -> None:
-    run.stack.append(None)
+    run.stack += [None] * 6
     run.finallies += 1
 
 
 @_on("END_FINALLY")
 def _end_finally(run: Run, arg: int) -> None:
-    if run.handler:
-        del run.stack[-6:]
-    else:
-        run.stack.pop()
+    run.pop_many(6)
     if run.finallies:
         run.finallies -= 1
 
 
 @_on("CALL_FINALLY")
 def _call_finally(run: Run, arg: int) -> None:
-    run._label(_relative(run, arg), [*run.stack, None], run.main, True)  # noqa: SLF001 - the machine's other half
+    """The block is a label since its SETUP_FINALLY; a value that is about to be returned may lie below, so the stack
+    of this call is not joined with that one."""
 
 
 @_on("POP_FINALLY")
 def _pop_finally(run: Run, arg: int) -> None:
     top = run.stack.pop() if arg else None
-    if run.handler:
-        del run.stack[-6:]
-    else:
-        run.stack.pop()
+    run.pop_many(6)
     if arg:
         run.stack.append(top)
 
 
 @_on("WITH_CLEANUP_START")
 def _with_cleanup(run: Run, arg: int) -> None:
-    depth = 7 if run.handler and len(run.stack) >= 7 else 2
-    del run.stack[-depth]
+    del run.stack[-7]
     run.stack += [None, None]
 
 
@@ -363,20 +361,20 @@ def _build_class(run: Run, arg: int) -> None:
 
 @_on("LOAD_FAST_LOAD_FAST", "LOAD_FAST_BORROW_LOAD_FAST_BORROW")
 def _load_two(run: Run, arg: int) -> None:
-    names = run.code.varnames
+    names = run.variables
     run.stack += [run.frame.local(names[arg >> 4]), run.frame.local(names[arg & 15])]
 
 
 @_on("STORE_FAST_LOAD_FAST")
 def _store_load(run: Run, arg: int) -> None:
-    names = run.code.varnames
+    names = run.variables
     run.frame.bind(names[arg >> 4], run.stack.pop())
     run.stack.append(run.frame.local(names[arg & 15]))
 
 
 @_on("STORE_FAST_STORE_FAST")
 def _store_two(run: Run, arg: int) -> None:
-    names = run.code.varnames
+    names = run.variables
     run.frame.bind(names[arg >> 4], run.stack.pop())
     run.frame.bind(names[arg & 15], run.stack.pop())
 

@@ -123,9 +123,21 @@ class Isa:
         )
         found: list[str] = []
         for name, arg in self.find(
-            code, "STORE_FAST", "DELETE_FAST", "STORE_DEREF", "DELETE_DEREF", "STORE_FAST_LOAD_FAST", "STORE_FAST_STORE_FAST"
+            code,
+            "STORE_FAST",
+            "DELETE_FAST",
+            "STORE_DEREF",
+            "DELETE_DEREF",
+            "STORE_FAST_LOAD_FAST",
+            "STORE_FAST_STORE_FAST",
         ):
             table = cells if name.endswith("DEREF") else names
-            slots = [arg >> 4, arg & 15] if name == "STORE_FAST_STORE_FAST" else [arg >> 4] if name == "STORE_FAST_LOAD_FAST" else [arg]
+            slots = (
+                [arg >> 4, arg & 15]
+                if name == "STORE_FAST_STORE_FAST"
+                else [arg >> 4]
+                if name == "STORE_FAST_LOAD_FAST"
+                else [arg]
+            )
             found.extend([table[slot] for slot in slots if slot < len(table)])
         return found

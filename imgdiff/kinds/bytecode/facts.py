@@ -13,8 +13,6 @@ from imgdiff.model import ModuleFacts, Unreadable
 
 __all__ = ["VERSION", "facts"]
 
-_INLINE = frozenset({"<lambda>", "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
-
 
 def facts(pyc: bytes) -> ModuleFacts | Unreadable:
     """Return what a module refers to, from its bytecode (a whole ``.pyc``); Unreadable where it is malformed."""
@@ -89,8 +87,8 @@ _BINDING = frozenset(
     """
     CACHE NOP RESUME PRECALL PUSH_NULL EXTENDED_ARG LOAD_CONST LOAD_NAME STORE_NAME IMPORT_NAME IMPORT_FROM POP_TOP
     RETURN_VALUE RETURN_CONST MAKE_FUNCTION SET_FUNCTION_ATTRIBUTE LOAD_BUILD_CLASS CALL CALL_FUNCTION BUILD_TUPLE
-    BUILD_LIST BUILD_SET BUILD_MAP BUILD_CONST_KEY_MAP LIST_EXTEND SET_UPDATE DICT_UPDATE DUP_TOP COPY ROT_TWO SWAP
-    MAKE_CELL LOAD_CLOSURE LOAD_FAST STORE_FAST COPY_FREE_VARS LOAD_LOCALS STORE_DEREF
+    BUILD_LIST BUILD_SET BUILD_MAP BUILD_CONST_KEY_MAP LIST_EXTEND SET_UPDATE DICT_UPDATE LIST_APPEND SET_ADD MAP_ADD DUP_TOP COPY ROT_TWO SWAP
+    MAKE_CELL LOAD_CLOSURE LOAD_FAST STORE_FAST STORE_GLOBAL LOAD_GLOBAL COPY_FREE_VARS LOAD_LOCALS STORE_DEREF
     """.split()
 )
 
@@ -107,9 +105,9 @@ def _binds_only(module: Code, instructions: Isa) -> bool:
         if not set(operations) <= allowed:
             return False
         calls = instructions.find(code, "CALL", "CALL_FUNCTION")
-        if len(calls) != operations.count(instructions.numbers["LOAD_BUILD_CLASS"]) or any(arg != 2 for _, arg in calls):
+        if len(calls) != operations.count(instructions.numbers["LOAD_BUILD_CLASS"]) or any(
+            arg != 2 for _, arg in calls
+        ):
             return False
         pending.extend([const for const in code.consts if type(const) is Code and not const.flags & 1])
-        if any(type(const) is Code and const.name in _INLINE for const in code.consts):
-            pass
     return True

@@ -12,7 +12,16 @@ from typing import Any, Literal
 
 from imgdiff.kinds import _fold
 from imgdiff.kinds._callees import INTERESTING, LAZY_MAKERS
-from imgdiff.kinds._facts import SET_BY_COMPILER, VERSION, ModuleBuilder, ScopeBuilder, identifiers, parse, record, remembered
+from imgdiff.kinds._facts import (
+    SET_BY_COMPILER,
+    VERSION,
+    ModuleBuilder,
+    ScopeBuilder,
+    identifiers,
+    parse,
+    record,
+    remembered,
+)
 from imgdiff.kinds._fold import STAR, Bound, Dotted, Made, Map, Value
 from imgdiff.kinds.python._bindings import Bindings, bindings, parameters
 from imgdiff.model import HOLE, ModuleFacts, Unreadable
@@ -45,12 +54,13 @@ def facts(source: bytes) -> ModuleFacts | Unreadable:
 class _Frame:
     """Where we are: a scope's rules for names, and its folded local variables."""
 
-    __slots__ = ("bound", "class_", "counts", "env", "function", "globals", "hidden", "outer", "prefix")
+    __slots__ = ("bound", "class_", "counts", "env", "function", "globals", "hidden", "outer", "prefix", "shadow")
 
     def __init__(self, function: bool, hidden: frozenset[str], prefix: str, class_: str | None) -> None:
         self.function = function  # a function's locals are no names; a class's and the module's are
         self.hidden = hidden  # local variables of this function and those around it
         self.outer: frozenset[str] = _EMPTY  # what a function nested here must not count
+        self.shadow: frozenset[str] = _EMPTY  # variables of the comprehensions and lambdas that we are in
         self.prefix = prefix  # of qualified names
         self.class_ = class_  # for private names
         self.bound: set[str] | frozenset[str] = _EMPTY  # a class body's own names
@@ -65,6 +75,7 @@ class _Module:
     def __init__(self, tree: ast.Module, source: bytes) -> None:
         self.tree = tree
         self.walrus = b":=" in source
+        self.globals = b"global" in source
         self.builder = ModuleBuilder()
         self.scope = self.builder.module
         self.frame = _Frame(False, _EMPTY, "", None)
@@ -75,7 +86,7 @@ class _Module:
         self.handler = 0  # of except blocks
         self.exited = False
         self.in_function = False
-        self.todo: list[tuple[ast.AST, bool, frozenset[str]]] = []
+        self.todo: list[tuple[ast.AST, bool, frozenset[str]]] = []  # node, conditional, shadow
         self.conditional = False
 
     # --- flow --------------------------------------------------------------------------------------------------------
@@ -85,7 +96,8 @@ class _Module:
         body = self.tree.body
         found = bindings(body, self.walrus)
         self.builder.counts = found.counts
-        self._count_globals()
+        if self.globals:
+            self._count_globals()
         self.future = any(
             isinstance(statement, ast.ImportFrom)
             and statement.module == "__future__"
@@ -102,13 +114,11 @@ class _Module:
     def _count_globals(self) -> None:
         """A function or class that declares a name global can bind it: such names don't fold."""
         counts = self.builder.counts
-        for node in ast.walk(self.tree) if self._has_global() else ():
-            if isinstance(node, ast.Global):
-                for name in node.names:
+        for node in ast.walk(self.tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                found = bindings(node.body, self.walrus)
+                for name in found.global_ & found.counts.keys():
                     counts[name] = counts.get(name, 0) + 2
-
-    def _has_global(self) -> bool:
-        return True
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: ScopeBuilder, outer: _Frame) -> None:
         found = bindings(node.body, self.walrus)
@@ -206,7 +216,13 @@ class _Module:
     def annotations(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         """Visit a function's annotations."""
         arguments = node.args
-        for argument in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
+        for argument in (
+            *arguments.posonlyargs,
+            *arguments.args,
+            *arguments.kwonlyargs,
+            arguments.vararg,
+            arguments.kwarg,
+        ):
             if argument is not None and argument.annotation is not None:
                 self.annotation(argument.annotation)
         if node.returns is not None:
@@ -232,7 +248,9 @@ class _Module:
         outer = self.frame
         found = bindings(node.body, self.walrus)
         prefix = f"{node.name}." if node.name in outer.globals else f"{outer.prefix}{node.name}."
-        frame = _Frame(False, (outer.outer - found.global_ - found.locals()) if outer.outer else _EMPTY, prefix, node.name)
+        frame = _Frame(
+            False, (outer.outer - found.global_ - found.locals()) if outer.outer else _EMPTY, prefix, node.name
+        )
         frame.outer = outer.outer | {"__class__"}
         frame.bound = found.locals()
         frame.globals = found.global_
@@ -273,13 +291,14 @@ class _Module:
         if not isinstance(node.value, ast.Constant):
             self.expr(node.value)
 
-    def s_assert(self, node: ast.Assert) -> None:
+    def s_assert(self, node: ast.Assert) -> bool:
         truth, _ = self.test(node.test)
         if truth is True:
-            return
+            return True
         if node.msg is not None:
-            self.expr(node.msg, True)
+            self.expr(node.msg, truth is None)
         self.leave()
+        return truth is None
 
     def s_assign(self, node: ast.Assign) -> None:
         value = node.value
@@ -309,7 +328,7 @@ class _Module:
         else:
             if isinstance(target, ast.Attribute):
                 self.scope.names.add(self.mangle(target.attr))
-                left = _fold.attribute(self.scope.patterns, self.fold(target.value), target.attr)
+                left = _fold.attribute(self.scope.patterns, self.fold(target.value), self.mangle(target.attr))
             else:
                 left = None
             self.operate(node.op, left, value)
@@ -368,13 +387,15 @@ class _Module:
         scope = self.scope
         while True:
             truth, side = self.test(node.test)
-            if truth is None and side != "main":
+            if truth is None and side is None:
                 self.depth += 1
             if truth is not False:
                 if side == "main":
                     self.enter_main(node)
                 if self.body(node.body):
                     falls = True
+                    if side == "main":
+                        self.depth += 1
                 self.scope = scope
             if truth is True:
                 break
@@ -489,10 +510,10 @@ class _Module:
     def name_value(self, name: str) -> Value:
         """Return what a name folds to here."""
         frame = self.frame
-        if frame.function and name in frame.hidden:
-            return frame.env[name] if name in frame.env else Dotted(f"?{name}")
-        if name in frame.hidden:
-            return Dotted(f"?{name}")
+        if name[:2] == "__":
+            name = self.mangle(name)
+        if name in frame.hidden or name in frame.shadow:
+            return frame.env[name] if name in frame.env and name not in frame.shadow else Dotted(f"?{name}")
         if name in frame.bound:
             return Dotted(name)
         return self.builder.load(name)
@@ -568,7 +589,7 @@ class _Module:
                 kind = type(node)
                 if kind is ast.Name:
                     name = node.id  # type: ignore[attr-defined] # the kind was just asked
-                    if name not in frame.hidden and name != "__debug__":
+                    if name not in hidden and name not in frame.shadow and name != "__debug__":
                         names.add(self.mangle(name) if private and name[:2] == "__" else name)
                 elif kind is ast.Attribute:
                     name = node.attr  # type: ignore[attr-defined] # as above
@@ -591,16 +612,16 @@ class _Module:
                         stack.extend(ast.iter_child_nodes(node))
             if not todo:
                 break
-            node, self.conditional, frame.hidden = todo.pop()
+            node, self.conditional, frame.shadow = todo.pop()
             stack.append(node)
-        frame.hidden = hidden
+        frame.shadow = _EMPTY
 
     def later(self, node: ast.AST, stack: list[ast.AST]) -> None:
         """Visit a part that may not be evaluated."""
         if self.conditional:
             stack.append(node)
         else:
-            self.todo.append((node, True, self.frame.hidden))
+            self.todo.append((node, True, self.frame.shadow))
 
     def e_call(self, node: ast.Call, stack: list[ast.AST]) -> None:
         function = node.func
@@ -619,6 +640,7 @@ class _Module:
                 if type(function) is ast.Attribute and function.end_lineno is not None:
                     line = function.end_lineno
                 record(self.scope, value, values, keywords, line, self.conditional)
+                last = value.text.rpartition(".")[2] if type(value) is Dotted else value.name
                 if self.scope is self.builder.module and last in LAZY_MAKERS:
                     for item in [*values, *[value for _, value in keywords]]:
                         if type(item) is Map:
@@ -626,7 +648,12 @@ class _Module:
         stack.append(function)
         stack.extend(node.args)
         for keyword in node.keywords:
-            stack.append(keyword.value)
+            value = keyword.value
+            if keyword.arg is None and isinstance(value, ast.Dict):  # its keys are names of keywords
+                stack.extend([key for key in value.keys if key is not None and not isinstance(key, ast.Constant)])
+                stack.extend(value.values)
+            else:
+                stack.append(value)
 
     def e_keyword(self, node: ast.keyword, stack: list[ast.AST]) -> None:
         stack.append(node.value)
@@ -656,9 +683,9 @@ class _Module:
             return
         if kind is ast.Mod:
             template = _constant_text(node.left)
+            self.fold(node)
             if template is not None:
                 self.scope.strings.update(_fold.pieces(template))
-                self.fold(node)
                 stack.append(node.right)
                 return
         elif kind is ast.Div:
@@ -693,9 +720,14 @@ class _Module:
             stack.append(node.body if truth else node.orelse)
 
     def e_bool(self, node: ast.BoolOp, stack: list[ast.AST]) -> None:
-        stack.append(node.values[0])
-        for value in node.values[1:]:
-            self.later(value, stack)
+        decides = isinstance(node.op, ast.Or)
+        for index, value in enumerate(node.values):
+            if index:
+                self.later(value, stack)
+            else:
+                stack.append(value)
+            if type(value) in (ast.Name, ast.Attribute) and self.truth(value) is decides:
+                break
 
     def e_compare(self, node: ast.Compare, stack: list[ast.AST]) -> None:
         stack.append(node.left)
@@ -710,7 +742,7 @@ class _Module:
         own = set(parameters(node.args))
         if self.walrus:
             own |= bindings([ast.Expr(node.body)], True).locals()
-        self.todo.append((node.body, True, self.frame.hidden | own))
+        self.todo.append((node.body, True, self.frame.shadow | own))
 
     def e_comprehension(self, node: Any, stack: list[ast.AST]) -> None:
         generators: list[ast.comprehension] = node.generators
@@ -719,7 +751,7 @@ class _Module:
             for part in ast.walk(generator.target):
                 if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
                     own.add(part.id)
-        hidden = self.frame.hidden | own
+        shadow = self.frame.shadow | own
         stack.append(generators[0].iter)
         inner: list[ast.AST] = []
         for index, generator in enumerate(generators):
@@ -732,7 +764,7 @@ class _Module:
             inner += [node.key, node.value]
         else:
             inner.append(node.elt)
-        self.todo.extend([(part, True, hidden) for part in inner])
+        self.todo.extend([(part, True, shadow) for part in inner])
 
     def e_walrus(self, node: ast.NamedExpr, stack: list[ast.AST]) -> None:
         self.store(node.target.id, self.fold(node.value), node.lineno)
@@ -818,7 +850,9 @@ class _Module:
         values: list[Value] = []
         for argument in node.args:
             self._element(argument, values, depth)
-        keywords = [(keyword.arg, self.fold(keyword.value, depth + 1)) for keyword in node.keywords if keyword.arg is not None]
+        keywords = [
+            (keyword.arg, self.fold(keyword.value, depth + 1)) for keyword in node.keywords if keyword.arg is not None
+        ]
         return values, keywords
 
     def _element(self, node: ast.expr, values: list[Value], depth: int) -> None:
@@ -850,7 +884,7 @@ class _Module:
         return value
 
     def f_attribute(self, node: ast.Attribute, depth: int) -> Value:
-        return _fold.attribute(self.scope.patterns, self.fold(node.value, depth + 1), node.attr)
+        return _fold.attribute(self.scope.patterns, self.fold(node.value, depth + 1), self.mangle(node.attr))
 
     def f_call(self, node: ast.Call, depth: int) -> Value:
         function = self.fold(node.func, depth + 1)
@@ -895,6 +929,9 @@ class _Module:
         for part in node.values:
             if isinstance(part, ast.FormattedValue):
                 plain = part.conversion in (-1, 115) and part.format_spec is None
+                if len(node.values) == 1:
+                    value = self.fold(part.value, depth + 1) if plain else None
+                    return value if isinstance(value, str) else None
                 parts.append(patterns.take(self.fold(part.value, depth + 1)) if plain else HOLE)
             else:
                 parts.append(patterns.take(self.fold(part, depth + 1)))
@@ -1048,11 +1085,21 @@ def _binds_only(body: Sequence[ast.stmt], module: _Module) -> bool:
                 return False
         elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             arguments = node.args
-            parts = [*node.decorator_list[:1], *arguments.defaults, *[d for d in arguments.kw_defaults if d is not None]]
+            parts = [
+                *node.decorator_list[:1],
+                *arguments.defaults,
+                *[d for d in arguments.kw_defaults if d is not None],
+            ]
             if node.decorator_list or getattr(node, "type_params", None) or not all(map(_plain_value, parts)):
                 return False
             if not module.future:
-                every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg)
+                every = (
+                    *arguments.posonlyargs,
+                    *arguments.args,
+                    *arguments.kwonlyargs,
+                    arguments.vararg,
+                    arguments.kwarg,
+                )
                 annotations = [arg.annotation for arg in every if arg is not None] + [node.returns]
                 if not all(annotation is None or _plain_value(annotation) for annotation in annotations):
                     return False
@@ -1066,7 +1113,12 @@ def _binds_only(body: Sequence[ast.stmt], module: _Module) -> bool:
         elif isinstance(node, ast.Expr):
             if not isinstance(node.value, ast.Constant):
                 return False
-        elif not (isinstance(node, ast.If) and not node.orelse and module.truth(node.test) is False and isinstance(node.test, ast.Constant)):
+        elif not (
+            isinstance(node, ast.If)
+            and not node.orelse
+            and module.truth(node.test) is False
+            and isinstance(node.test, ast.Constant)
+        ):
             return False
     return True
 
@@ -1079,11 +1131,24 @@ def _plain_value(root: ast.expr) -> bool:
         if isinstance(node, (ast.Tuple, ast.List, ast.Set, ast.Dict)):
             stack.extend(ast.iter_child_nodes(node))
         elif isinstance(node, ast.UnaryOp):
-            if not isinstance(node.operand, ast.Constant):
+            if not (isinstance(node.operand, ast.Constant) and type(node.operand.value) in (int, float)):
+                return False
+        elif isinstance(node, ast.BinOp):
+            if not _plain_arithmetic(node):
                 return False
         elif not isinstance(node, (ast.Name, ast.Constant, ast.expr_context)):
             return False
     return True
+
+
+def _plain_arithmetic(node: ast.BinOp) -> bool:
+    """Tell whether the compiler computes this: two numbers, and no error."""
+    left, right = node.left, node.right
+    if not (isinstance(left, ast.Constant) and isinstance(right, ast.Constant)):
+        return False
+    if not (type(left.value) in (int, float) and type(right.value) in (int, float)):
+        return False
+    return isinstance(node.op, (ast.Add, ast.Sub, ast.Mult)) or (isinstance(node.op, ast.Div) and right.value != 0)
 
 
 _Handler = Callable[[_Module, Any], bool | None]
