@@ -105,7 +105,7 @@ def _is_text(_: bytes, head: bytes) -> bool:
     try:
         head.decode("utf-8")
     except UnicodeDecodeError as error:
-        return error.end >= len(head) >= HEAD_SIZE - 4 and error.reason == "unexpected end of data"
+        return error.reason == "unexpected end of data"  # the head ends inside a character
     return True
 
 

@@ -250,8 +250,8 @@ def test_anything_has_facts(script: str) -> None:
 @pytest.mark.parametrize(
     "piece",
     ["$(", "`", "${a:-", '"', "'", "(", "((", "{a,", "[", "a[", "<<E\n", "$((", "case x in ", "a=(", "eval '", "f(",
-     "\\", "a+=(b ${a[@]})\n${a[@]}\n", "$(echo $a", 'a="$a$a"\n', "a=$(dirname $a$0)\n", "bash -c '", "if x; then ", '"$(',
-     "for a in b c d;do $a$a;"],
+     "\\", "a+=(b ${a[@]})\n${a[@]}\n", "$(echo $a", 'a="$a$a"\n', "a=$(dirname $a$0)\n", "bash -c '", "if x; then ",
+     '"$(', "for a in b c d;do $a$a;"],
 )  # fmt: skip
 def test_repetition_costs_no_more_than_its_length(piece: str) -> None:
     script = piece * (60_000 // len(piece))

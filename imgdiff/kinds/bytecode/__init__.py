@@ -15,6 +15,7 @@ from imgdiff.kinds.bytecode._header import (
 from imgdiff.kinds.bytecode.compilers import CompileError, Compilers
 from imgdiff.kinds.bytecode.delta import SAME_BODY, SAME_CODE, against_source, delta
 from imgdiff.kinds.bytecode.equality import CodeDifference, changed_constants, differences, equal
+from imgdiff.kinds.bytecode.facts import facts
 from imgdiff.kinds.bytecode.marshal_reader import Code, Container, MarshalError
 from imgdiff.kinds.bytecode.marshal_reader import load as load_body
 
@@ -40,6 +41,7 @@ __all__ = [
     "delta",
     "differences",
     "equal",
+    "facts",
     "fits",
     "load",
     "load_body",

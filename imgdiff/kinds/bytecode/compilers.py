@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+import weakref
 from collections.abc import Iterable
 from functools import cache
 from typing import IO
@@ -59,6 +60,7 @@ class Compilers:
         self._interpreters = _on_path() if interpreters is None else tuple(interpreters)
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._known: dict[int, str] | None = None
+        self._ending = weakref.finalize(self, _end_all, self._children)
 
     def __enter__(self) -> Compilers:
         return self
@@ -67,10 +69,8 @@ class Compilers:
         self.close()
 
     def close(self) -> None:
-        """End the child processes."""
-        for child in self._children.values():
-            _end(child)
-        self._children.clear()
+        """End the child processes (also done when the object goes)."""
+        _end_all(self._children)
 
     def minors(self) -> tuple[tuple[int, int], ...]:
         """Return the minors whose final releases can be compiled for, sorted."""
@@ -141,6 +141,12 @@ def _spawn(path: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=_environment()
     )
+
+
+def _end_all(children: dict[int, subprocess.Popen[bytes]]) -> None:
+    for child in children.values():
+        _end(child)
+    children.clear()
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
