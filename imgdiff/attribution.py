@@ -52,9 +52,9 @@ def owner_root(attribution: Attribution, tree: Tree, owner_index: int) -> str:
     its files by their path relative to it. In site-packages, for the wheel ``vllm``::
 
         set -- vllm-[0-9]*.dist-info; d=$(printf %s "$1" | sed 's/[.+]/\\&/g')
-        n=$(sed -n '/^\[\(console\|gui\)_scripts\]/,/^\[/s/^\([^][=]*[^][= ]\) *=.*/\1/p' \
+        n=$(sed -n '/^\[\(console\|gui\)_scripts\]/,/^\[/s/^\([^=[]*[^=[ ]\) *=.*/\1/p' \
           "$1/entry_points.txt" 2>/dev/null | paste -sd'|' | sed 's/[.+]/\\&/g')
-        sed -E 's/\r$//; s/^"(.*)",[^,]*,[^,]*$/\1/; t q; s/,[^,]*,[^,]*$//; b; :q; s/""/"/g' "$1/RECORD" |
+        sed -E 's/\r$//; t r; :r; s/^"(.*)",[^,]*,[^,]*$/\1/; t q; s/,[^,]*,[^,]*$//; b; :q; s/""/"/g' "$1/RECORD" |
           grep -Ev "(^|/)__pycache__/|^$d/(RECORD|INSTALLER|REQUESTED|direct_url.json|uv_cache.json)$" |
           grep -Ev "^(\.\./)+bin/(${n:-/})(-?[0-9]+(\.[0-9]+)*)?$" | sort -u | while IFS= read -r f; do
             if [ -L "$f" ]; then printf '%s  %s\n' "$(readlink -n "$f" | sha256sum | cut -c1-64)" "$f"
@@ -102,6 +102,8 @@ def _recorded_files(distributions: Iterable[Distribution]) -> Iterator[tuple[byt
         for path, spelled, _ in distribution.recorded:
             if b"__pycache__/" in spelled and (spelled.startswith(b"__pycache__/") or b"/__pycache__/" in spelled):
                 continue
+            if spelled.startswith(b"../../") and path.startswith(distribution.site + b"/"):
+                continue  # moved by pip after RECORD was written (--target): not where RECORD says
             first, _, rest = spelled.partition(b"/")
             if (first == folder and rest in _MADE_BY_INSTALLER) or (script is not None and script.fullmatch(spelled)):
                 continue

@@ -13,7 +13,7 @@ from packaging.version import InvalidVersion, Version
 from imgdiff.model import Distribution, OwnerKind
 from imgdiff.owners import _metadata as metadata
 from imgdiff.owners._ledger import Ledger, counted, join
-from imgdiff.owners._projects import Project, path_lines, project_of
+from imgdiff.owners._projects import Project, egg_link_target, path_lines, project_of
 from imgdiff.owners._record import Rows, read_record
 
 
@@ -43,7 +43,7 @@ def places(ledger: Ledger) -> tuple[Place, ...]:
         name, version = metadata.name_and_version(ledger, info)
         project = project_of(ledger, _site_of(info), info, rows)
         found.append(Place(info, _site_of(info), name, version, rows, project))
-    found = _without_build_traces(found)
+    found = _without_build_traces(ledger, found)
     found.sort(key=lambda place: place.info)
     found.sort(key=lambda place: _version_order(place.version), reverse=True)
     found.sort(key=lambda place: (place.site, place.name))
@@ -63,9 +63,13 @@ def _version_order(version: str | None) -> tuple[int, Version | str]:
         return (1, version)
 
 
-def _without_build_traces(found: list[Place]) -> list[Place]:
-    """Leave out the egg-info that building an editable install left in its project: the dist-info speaks for it."""
+def _without_build_traces(ledger: Ledger, found: list[Place]) -> list[Place]:
+    """Leave out the egg-info that an editable install left in its project: the dist-info or egg-link speaks for it."""
     projects = {(place.name, place.project.directory) for place in found if place.project is not None}
+    for link in ledger.survey.egg_links:
+        target = egg_link_target(ledger, link)
+        if target is not None and link.rpartition(b"/")[0] in ledger.sites:
+            projects.add((egg_link_name(link), target))
 
     def is_trace(place: Place) -> bool:
         if place.project is not None or place.info.endswith(b".dist-info"):
@@ -162,6 +166,11 @@ def _inside_or_is(path: bytes, directories: set[bytes]) -> bool:
             return True
         path = path.rpartition(b"/")[0]
     return False
+
+
+def egg_link_name(link: bytes) -> str:
+    """Return the normalised name of the distribution that an ``.egg-link`` stands for."""
+    return metadata.normalised(metadata.text_of(link.rpartition(b"/")[2].removesuffix(b".egg-link")))
 
 
 def register(ledger: Ledger, place: Place, kind: OwnerKind, packages: tuple[str, ...] | None = None) -> int:

@@ -66,6 +66,13 @@ def _direct_url(ledger: Ledger, info: bytes) -> bytes | None:
     return ledger.tree.resolve(path) if ledger.tree.resolve(path) is not None else ledger.lexical(path)
 
 
+def egg_link_target(ledger: Ledger, link: bytes) -> bytes | None:
+    """Return the directory that an ``.egg-link`` names on its first line, canonical; None if it is not there."""
+    text = ledger.text(link) or b""
+    target = text.splitlines()[0].strip() if text.strip() else b""
+    return ledger.tree.resolve(target, link.rpartition(b"/")[0]) or None if target else None
+
+
 def _hooks(ledger: Ledger, site: bytes, rows: Rows | None) -> tuple[tuple[bytes, ...], tuple[tuple[str, bytes], ...]]:
     """What the install's own ``__editable__`` files (they are in its RECORD) put on sys.path or map."""
     search: list[bytes] = []

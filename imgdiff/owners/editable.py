@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from imgdiff.model import Distribution
 from imgdiff.owners import _metadata as metadata
-from imgdiff.owners._installed import Place, recorded_packages, register
+from imgdiff.owners._installed import Place, egg_link_name, recorded_packages, register
 from imgdiff.owners._ledger import Ledger, below, join
-from imgdiff.owners._projects import Project
+from imgdiff.owners._projects import Project, egg_link_target
 
 
 def find(ledger: Ledger) -> None:
@@ -24,17 +24,12 @@ def find(ledger: Ledger) -> None:
 
 def _egg_link(ledger: Ledger, link: bytes) -> None:
     """``name.egg-link``: its first line is the directory that easy-install.pth puts on sys.path."""
-    text = ledger.text(link)
-    if text is None:
-        ledger.blind("egg-link", "its content was not kept, so which directory it installs is unsure", link)
-        return
-    target = text.splitlines()[0].strip() if text.strip() else b""
-    directory = ledger.tree.resolve(target, link.rpartition(b"/")[0]) if target else None
-    if not directory:
-        ledger.blind("egg-link", "the directory that it names is not in the image", link)
+    directory = egg_link_target(ledger, link)
+    if directory is None:
+        ledger.blind("egg-link", "it names no directory that is in the image, or its content was not kept", link)
         return
     site, _, name = link.rpartition(b"/")
-    wanted = metadata.normalised(metadata.text_of(name[: -len(b".egg-link")]))
+    wanted = egg_link_name(link)
     infos = [join(directory, child) for child in ledger.tree.children(directory) if child.endswith(b".egg-info")]
     info = next((each for each in infos if metadata.name_and_version(ledger, each)[0] == wanted), link)
     found, version = metadata.name_and_version(ledger, info) if info != link else (wanted, None)
