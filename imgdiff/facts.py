@@ -7,6 +7,7 @@ Facts depend on bytes alone, so they are kept by digest and shared by both image
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -15,15 +16,15 @@ from typing import Literal
 import msgspec
 
 from imgdiff.kinds import bytecode, elf, python, shell
-from imgdiff.kinds.bytecode import facts as bytecode_facts
+from imgdiff.kinds.bytecode.facts import VERSION as BYTECODE_VERSION
 from imgdiff.model import ElfFacts, FileEntry, ModuleFacts, ShellFacts, Texts, Tree, Unreadable
 from imgdiff.store import Store
 
 FactKind = Literal["python", "bytecode", "shell"]
 
 _VERSIONS: Mapping[FactKind, int] = {
-    "python": python.VERSION,
-    "bytecode": bytecode.VERSION,
+    "python": 1000 * python.VERSION + sys.version_info.minor,  # what the host's grammar can't read is cached too
+    "bytecode": BYTECODE_VERSION,
     "shell": shell.VERSION,
 }
 _BATCH_BYTES = 1_000_000  # of content handed to a worker at once
@@ -128,7 +129,7 @@ def extract_batch(work: Sequence[tuple[FactKind, bytes, bytes]]) -> list[tuple[F
 
 def _extract(kind: FactKind, content: bytes) -> ModuleFacts | ShellFacts | Unreadable:
     if kind == "bytecode":
-        return bytecode_facts.facts(content)
+        return bytecode.facts(content)
     if kind == "shell":
         return shell.facts(content)
     return python.facts(content)
