@@ -7,9 +7,10 @@ was found is cached by both digests.
 from __future__ import annotations
 
 import io
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import ExitStack
 from typing import Any, BinaryIO
 
 import msgspec
@@ -41,8 +42,8 @@ _ELSEWHERE = (b"dev", b"proc", b"sys", b"run")  # what a container runtime mount
 
 
 class OneSide(msgspec.Struct, frozen=True):  # holds live objects: never serialised
-    """What explaining needs of one image. ``read`` gives whole files again, by canonical path; ``volumes`` are
-    declared mount points."""
+    """What explaining needs of one image. ``read`` gives whole contents again by their digests, each open until the
+    next is asked for; ``volumes`` are declared mount points."""
 
     tree: Tree
     attribution: Attribution
@@ -233,23 +234,23 @@ class _Explaining:
         return None if encoded is None else msgspec.msgpack.decode(encoded, type=Delta)
 
     def _read_pairs(self, groups: Sequence[list[Change]]) -> Iterator[tuple[list[Change], Delta]]:
-        """Read the first of each group of equal pairs from both images and compare; equal copies share the result."""
-        wanted_a = {group[0].path_a: index for index, group in enumerate(groups) if group[0].path_a is not None}
-        wanted_b = {group[0].path_b: index for index, group in enumerate(groups) if group[0].path_b is not None}
-        opened: dict[int, BinaryIO] = {}
-        try:
-            for path, stream in self._a.read(wanted_a):
-                opened[wanted_a[path]] = stream
-            for path, stream in self._b.read(wanted_b):
-                index = wanted_b[path]
-                with closing(opened.pop(index)) as left, closing(stream) as right:
+        """Read each pair of contents once, a's first, and compare; equal copies share the result."""
+        pairs = [_digests(group[0]) for group in groups]
+        with ExitStack() as stack:
+            lefts: dict[bytes, BinaryIO] = {}
+            for digest, stream in self._a.read({a for a, _ in pairs}):
+                lefts[digest] = stack.enter_context(os.fdopen(os.dup(stream.fileno()), "rb"))
+            by_right: dict[bytes, list[int]] = {}
+            for position, (_, b) in enumerate(pairs):
+                by_right.setdefault(b, []).append(position)
+            for digest, right in self._b.read(by_right):
+                for position in by_right[digest]:
+                    left = lefts[pairs[position][0]]
+                    for stream in (left, right):
+                        stream.seek(0)
                     delta = _with_kind(elf.delta(left, right), "elf")
-                digests = _digests(groups[index][0])
-                self._store.put_delta("elf", elf.VERSION, *digests, msgspec.msgpack.encode(delta))
-                yield groups[index], delta
-        finally:
-            for stream in opened.values():
-                stream.close()
+                    self._store.put_delta("elf", elf.VERSION, *pairs[position], msgspec.msgpack.encode(delta))
+                    yield groups[position], delta
 
     # ----------------------------------------------------------------------------------------------------------------
     # Links, directories, types

@@ -9,9 +9,9 @@ from typing import BinaryIO
 
 import msgspec
 
+from imgdiff import about, engines, explanation, resolution, sources, tree, verdict, versions
 from imgdiff import attribution as attributing
 from imgdiff import config as configs
-from imgdiff import about, engines, explanation, resolution, sources, tree, verdict, versions
 from imgdiff.comparison import compare
 from imgdiff.errors import UsageError
 from imgdiff.facts import Facts, ImageFacts
@@ -125,21 +125,28 @@ def index(
         merged = tree.flatten(own)
         attribution = attributing.attribute(merged, texts, side)
         return Indexed(
-            side, image, own, merged, attribution, ImageFacts(merged, texts, facts), texts, _reader(image, merged)
+            side, image, own, merged, attribution, ImageFacts(merged, texts, facts), texts, _reader(image, own)
         )
 
     return one("a", images[0], tuple(indexes[:split])), one("b", images[1], tuple(indexes[split:]))
 
 
-def _reader(image: Image, merged: Tree) -> explanation.Read:
-    """Return a function that reads whole files of an image again, layer by layer."""
+def _reader(image: Image, indexes: Sequence[LayerIndex]) -> explanation.Read:
+    """Return a function that reads whole contents of an image again, layer by layer, by their digests.
 
-    def read(paths: Collection[bytes]) -> Iterator[tuple[bytes, BinaryIO]]:
-        wanted: dict[int, list[bytes]] = {}
-        for path in paths:
-            wanted.setdefault(merged.layers.get(path, 0), []).append(path)
-        for layer, members in sorted(wanted.items()):
-            yield from read_contents(image.layers[layer], members)
+    By digest, since a name of the merged tree can be another than the member's (a hard link, a linked parent).
+    """
+
+    def read(digests: Collection[bytes]) -> Iterator[tuple[bytes, BinaryIO]]:
+        left = set(digests)
+        for layer, layer_index in zip(image.layers, indexes, strict=True):
+            members: dict[bytes, bytes] = {}
+            for entry in layer_index.entries:
+                if entry.digest in left:
+                    left.discard(entry.digest)
+                    members[entry.path] = entry.digest
+            for path, stream in read_contents(layer, members):
+                yield members[path], stream
 
     return read
 
