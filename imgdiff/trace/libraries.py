@@ -1,0 +1,229 @@
+"""What a process maps in the end: the closure over DT_NEEDED of what is started, preloaded and opened.
+
+A library that is loaded already answers for its SONAME before any search (ld.so(8)), so the order of loading matters.
+The order of the starts is taken as the order of loading; since it is not known for sure, the file that a search would
+have found instead is kept as a candidate that is not certain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from imgdiff.model import Blindspot, ElfFacts, FactSource, Tree, Unreadable
+from imgdiff.trace import ld_cache
+from imgdiff.trace.library_search import Caches, Candidate, LibrarySearch, Mapped, Resolution, text
+
+__all__ = ["Caches", "Candidate", "Closure", "LibraryResolver", "Loaded", "Resolution", "Start"]
+
+PRELOAD_PATH = b"etc/ld.so.preload"
+MAX_OBJECTS = 100_000
+
+
+class Start(msgspec.Struct, frozen=True):
+    """An ELF file that is loaded by its path: the program itself, a preloaded library, an extension module."""
+
+    path: bytes
+    how: str = "root"
+
+
+class Loaded(msgspec.Struct, frozen=True):
+    """One mapped file: by which file (None: a start), through which name, and how it was found. ``certain`` is False
+    where it, or one that loads it, is loaded only in another order."""
+
+    path: bytes
+    opened: bytes
+    parent: bytes | None
+    name: str
+    how: str
+    certain: bool = True
+
+
+class Closure(msgspec.Struct, frozen=True):
+    """All that is mapped, in order of loading. ``resolutions`` are by (loading file, name), ``unresolved`` are those
+    that resolve to nothing. ``unreadable`` are mapped files whose own needs are not known, with the reason.
+    ``answers`` are the mapped files by the names that they answer to once they are loaded."""
+
+    loaded: tuple[Loaded, ...]
+    resolutions: dict[tuple[bytes, str], Resolution]
+    unresolved: tuple[tuple[bytes, str], ...]
+    unreadable: tuple[tuple[bytes, str], ...]
+    answers: dict[str, tuple[bytes, ...]]
+
+    def chain(self, path: bytes) -> tuple[Loaded, ...]:
+        """Return how a mapped file comes to be loaded, the start first; empty for a file that is not mapped."""
+        by_path = {item.path: item for item in self.loaded}
+        found: list[Loaded] = []
+        here: bytes | None = path
+        while here is not None and here in by_path and len(found) <= len(by_path):
+            found.append(by_path[here])
+            here = by_path[here].parent
+        return tuple(reversed(found))
+
+
+class LibraryResolver(LibrarySearch):
+    """Resolves names in one image, for processes of one machine and one loader.
+
+    ``environment`` is the process's (LD_LIBRARY_PATH, LD_PRELOAD and LD_AUDIT count), ``program`` the main
+    executable, whose machine, loader and RPATH count; None leaves the machine to the first file that asks.
+    ``directory`` is the working directory. Resolvers of one image can share one :class:`Caches`.
+    """
+
+    @property
+    def blindspots(self) -> tuple[Blindspot, ...]:
+        """What could not be read: a stored ld.so.cache."""
+        return self._caches.blindspots
+
+    @property
+    def library_directories(self) -> tuple[bytes, ...]:
+        """Return the canonical directories in which names are looked for whoever asks: LD_LIBRARY_PATH, those of
+        ld.so.conf and of the stored cache, the trusted ones; for musl its path."""
+        found = [directory for directory, _ in self._library_path()]
+        if self._musl:
+            found += self._musl_directories()
+        else:
+            found += [*ld_cache.configured_directories(self._tree, self._facts), *self._trusted_directories()]
+            stored = self._caches.stored
+            found += [entry.path.rpartition(b"/")[0] for entry in stored] if stored is not None else []
+        resolved = (self._tree.resolve(directory) for directory in found)
+        return tuple(dict.fromkeys(directory for directory in resolved if directory is not None))
+
+    def resolve(self, name: str, loader: bytes | None = None, above: Sequence[bytes] = ()) -> Resolution:
+        """Return what a name resolves to when the file at ``loader`` (None: the program) opens it, by a search alone.
+
+        ``above`` are the files that loaded ``loader``, nearest first: their RPATHs count. What is loaded already and
+        answers to the name is not considered; see :attr:`Closure.answers`.
+        """
+        asking = self.mapped(loader) if loader is not None else self._program
+        here = asking
+        for path in above:
+            following = self.mapped(path)
+            if here is not None and following is not None:
+                here.loader = following
+                here = following
+        return self.search(name, asking)
+
+    def preloads(self) -> tuple[Resolution, ...]:
+        """Return what LD_AUDIT, LD_PRELOAD and ``/etc/ld.so.preload`` load, in the order of loading."""
+        words = [] if self._musl else self._environment.get("LD_AUDIT", "").split(":")
+        words += self._environment.get("LD_PRELOAD", "").replace(":", " ").split()
+        if not self._musl:
+            for line in (self._facts.text(PRELOAD_PATH) or b"").split(b"\n"):
+                words += text(line.partition(b"#")[0].replace(b":", b" ")).split()
+        return tuple(self.search(word, self._program) for word in words if word)
+
+    def closure(self, starts: Iterable[Start]) -> Closure:
+        """Return everything that the starts load, each with all it needs before the next one, as dlopen does.
+
+        The first start is the program; its interpreter (PT_INTERP) comes with it. Never raises; a start that is not
+        there is left out.
+        """
+        return _Process(self, self._tree, self._facts).run(starts)
+
+
+class _Process:
+    """Loads starts one after another, breadth first as the loader does, and keeps what was loaded."""
+
+    def __init__(self, search: LibrarySearch, tree: Tree, facts: FactSource) -> None:
+        self._search, self._tree, self._facts = search, tree, facts
+        self._objects: dict[bytes, Mapped] = {}
+        self._by_name: dict[str, list[Mapped]] = {}
+        self._loaded: dict[bytes, Loaded] = {}
+        self._resolutions: dict[tuple[bytes, str], Resolution] = {}
+        self._done: set[tuple[bytes, bool]] = set()
+        self._unreadable: dict[bytes, str] = {}
+        self._program: Mapped | None = None
+
+    def run(self, starts: Iterable[Start]) -> Closure:
+        for start in starts:
+            self._start(start)
+        for key, resolution in self._resolutions.items():
+            if not resolution.candidates and "/" not in key[1]:
+                self._resolutions[key] = self._late(key[1], resolution)
+        unresolved = tuple(key for key, resolution in self._resolutions.items() if not resolution.candidates)
+        return Closure(
+            tuple(self._loaded.values()),
+            self._resolutions,
+            unresolved,
+            tuple(sorted(self._unreadable.items())),
+            {name: tuple(item.path for item in items) for name, items in self._by_name.items()},
+        )
+
+    def _late(self, name: str, resolution: Resolution) -> Resolution:
+        """What no search finds can have been loaded by a later start, and then answers for its SONAME."""
+        found = [Candidate(item.path, item.opened, "loaded already") for item in self._by_name.get(name, ())]
+        return msgspec.structs.replace(resolution, candidates=tuple(found))
+
+    def _start(self, start: Start) -> None:
+        canonical = self._tree.resolve(start.path)
+        entry = self._tree.get(canonical) if canonical is not None else None
+        if canonical is None or entry is None or entry.type != "file":
+            return
+        item = self._load(Candidate(canonical, start.path.strip(b"/"), start.how), None, "", self._program)
+        if item is None:
+            return
+        queue = [item]
+        if self._program is None:
+            self._program = item
+            if item.facts.interpreter is not None:
+                queue += self._take(item, item.facts.interpreter)
+        for here in queue:  # grows: breadth first
+            if (here.path, here.certain) not in self._done:
+                self._done.add((here.path, here.certain))
+                for name in here.facts.needed:
+                    queue += self._take(here, name)
+
+    def _take(self, here: Mapped, name: str) -> list[Mapped]:
+        """Resolve a name for one object and load what it is; return what was not loaded before."""
+        resolution = self._search.search(name, here)
+        known = self._by_name.get(name, []) if "/" not in name else []
+        if known:
+            loaded = [Candidate(item.path, item.opened, "loaded already", item.certain) for item in known]
+            sure = any(item.certain for item in known)
+            others = [
+                msgspec.structs.replace(candidate, certain=candidate.certain and not sure)
+                for candidate in resolution.candidates
+                if all(candidate.path != item.path for item in known)
+            ]
+            resolution = msgspec.structs.replace(resolution, candidates=(*loaded, *others))
+        self._resolutions[here.path, name] = resolution
+        fresh = []
+        for candidate in resolution.candidates:
+            before = self._objects.get(candidate.path)
+            item = self._load(candidate, here, name, here)
+            if item is not None and item is not before:
+                fresh.append(item)
+        return fresh
+
+    def _load(self, candidate: Candidate, parent: Mapped | None, name: str, loader: Mapped | None) -> Mapped | None:
+        certain = candidate.certain and (parent is None or parent.certain)
+        known = self._objects.get(candidate.path)
+        if known is not None and (known.certain or not certain):
+            self._answer(known, name)
+            return known
+        if candidate.path in self._unreadable:
+            return None
+        if len(self._objects) >= MAX_OBJECTS:
+            self._unreadable[candidate.path] = "more files are loaded than a process can hold"
+            return None
+        above = parent.path if parent is not None else None
+        self._loaded[candidate.path] = Loaded(candidate.path, candidate.opened, above, name, candidate.how, certain)
+        facts = self._facts.elf(candidate.path)
+        if not isinstance(facts, ElfFacts):
+            reason = facts.reason if isinstance(facts, Unreadable) else "it is no ELF file"
+            self._unreadable[candidate.path] = reason
+            return None
+        self._search.settle(facts)
+        item = Mapped(candidate.path, candidate.opened, facts, loader, certain)
+        self._objects[candidate.path] = item
+        for each in (name, facts.soname or "", *(known.names if known is not None else ())):
+            self._answer(item, each)
+        return item
+
+    def _answer(self, item: Mapped, name: str) -> None:
+        """From now on this object is what the name means."""
+        if name and name not in item.names and "/" not in name:
+            item.names.add(name)
+            others = [other for other in self._by_name.get(name, ()) if other.path != item.path]
+            self._by_name[name] = [*others, item]
