@@ -11,7 +11,7 @@ import sys
 import zlib
 from typing import Final, Literal, Protocol, cast
 
-from isal import igzip, igzip_lib
+from isal import igzip, igzip_lib, isal_zlib
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -170,15 +170,27 @@ def _zstd_clause(message: str) -> str:
 # --------------------------------------------------------------------------------------------------------------------
 
 
-class Packer:
-    """Compresses many small pieces, each into a zstd frame of its own. For one thread."""
+def deflate(data: bytes | memoryview) -> bytes:
+    """Return the data as raw DEFLATE (RFC 1951), made for speed: twice that of zstd on texts of some kilobytes."""
+    packed: bytes = igzip_lib.compress(data, level=0, flag=igzip_lib.COMP_DEFLATE)
+    return packed
 
-    def __init__(self, level: int = 1) -> None:
-        self._compressor = zstd.ZstdCompressor(level=level)
 
-    def pack(self, data: bytes | memoryview) -> bytes:
-        """Return one whole frame."""
-        return self._compressor.compress(data, zstd.ZstdCompressor.FLUSH_FRAME)
+def inflate(packed: bytes, size: int) -> bytes:
+    """Return the ``size`` bytes that ``deflate`` packed. Raises StreamError if it is anything else."""
+    decoder = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_DEFLATE)
+    try:
+        data: bytes = decoder.decompress(packed, size + 1)
+    except _GZIP_DAMAGE as error:
+        raise StreamError(f"is damaged ({error})") from error
+    if len(data) != size or not decoder.eof:
+        raise StreamError("is not what was written")
+    return data
+
+
+def crc32(data: bytes | memoryview, value: int = 0) -> int:
+    """Return the CRC-32 of zlib, at six times its speed."""
+    return isal_zlib.crc32(data, value)
 
 
 def pack(data: bytes, level: int = 3) -> bytes:

@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator
 from itertools import chain
-from typing import Final
+from typing import BinaryIO, Final
 
 import msgspec
 
 from imgdiff import kinds
 from imgdiff.kinds import elf
-from imgdiff.model import PycStamp
+from imgdiff.model import PycStamp, Unreadable
 from imgdiff.store import LayerWriter
 
-HEAD: Final = 512  # bytes of a file that kinds.kept sees, fewer where the file is shorter
+_HELD: Final = 32 << 20  # bytes: an ELF file up to this size is held until its scan is over
 _ELF: Final = b"\x7fELF"
 _PYC_HEADER: Final = 16  # bytes (PEP 552)
 
@@ -26,19 +26,20 @@ class ContentReader:
 
     def __init__(self, writer: LayerWriter) -> None:
         self._writer = writer
+        self._second: dict[bytes, bytes] = {}
         self.stamps: dict[bytes, PycStamp] = {}
 
     def whole(self, path: bytes, view: memoryview) -> bytes:
         """Take a file's content that lies in one piece; returns its SHA-256."""
         digest = hashlib.sha256(view).digest()
         size = len(view)
-        head = bytes(view[:HEAD])
+        head = bytes(view[: kinds.HEAD_SIZE])
         if path.endswith(b".pyc") and size >= _PYC_HEADER and digest not in self.stamps:
             self.stamps[digest] = PycStamp(head[:_PYC_HEADER], hashlib.sha256(view[_PYC_HEADER:]).digest())
         if head[:4] == _ELF:
             scanner = elf.Scanner(head, size)
             scanner.feed(view)
-            self._scanned(digest, scanner)
+            self._scanned(path, digest, scanner, [view])
         if kinds.kept(path, head, size):
             self._writer.keep(digest, view)
         return digest
@@ -50,19 +51,23 @@ class ContentReader:
         for piece in pieces:
             start.append(bytes(piece))
             have += len(piece)
-            if have >= HEAD:
+            if have >= kinds.HEAD_SIZE:
                 break
         first = b"".join(start)
-        head = first[:HEAD]
+        head = first[: kinds.HEAD_SIZE]
         hasher = hashlib.sha256()
         body = hashlib.sha256() if path.endswith(b".pyc") and size >= _PYC_HEADER else None
         scanner = elf.Scanner(head, size) if head[:4] == _ELF else None
+        # Pieces are views of immutable chunks: holding them copies nothing.
+        held: list[memoryview] | None = [] if scanner is not None and size <= _HELD else None
         kept: list[bytes] | None = [] if kinds.kept(path, head, size) else None
         skip = _PYC_HEADER
         for piece in chain((memoryview(first),), pieces):
             hasher.update(piece)
             if scanner is not None:
                 scanner.feed(piece)
+                if held is not None:
+                    held.append(piece)
             if kept is not None:
                 kept.append(bytes(piece))
             if body is not None:
@@ -72,12 +77,33 @@ class ContentReader:
         if body is not None:
             self.stamps[digest] = PycStamp(head[:_PYC_HEADER], body.digest())
         if scanner is not None:
-            self._scanned(digest, scanner)
+            self._scanned(path, digest, scanner, held)
         if kept is not None:
             self._writer.keep(digest, b"".join(kept))
         return digest
 
-    def _scanned(self, digest: bytes, scanner: elf.Scanner) -> None:
+    def _scanned(self, path: bytes, digest: bytes, scanner: elf.Scanner, held: list[memoryview] | None) -> None:
         facts = scanner.finish()
+        if isinstance(facts, Unreadable) and facts.reason == elf.SECOND_READ:
+            if held is None:
+                self._second[digest] = path
+                return
+            facts = elf.facts(b"".join(held))
+        if facts is not None:
+            self._writer.fact("elf", elf.VERSION, digest, _encode(facts))
+
+    def second_read(self) -> Iterator[dict[bytes, bytes]]:
+        """Yield what has to be read once more, as SHA-256 by path; ``again`` takes the contents. Usually nothing."""
+        while self._second:
+            batch: dict[bytes, bytes] = {}
+            for digest, path in list(self._second.items()):
+                if path not in batch:  # a layer may hold one name twice
+                    batch[path] = digest
+                    del self._second[digest]
+            yield batch
+
+    def again(self, digest: bytes, file: BinaryIO) -> None:
+        """Take the whole content, seekable, of a file that was to be read once more."""
+        facts = elf.facts(file)
         if facts is not None:
             self._writer.fact("elf", elf.VERSION, digest, _encode(facts))

@@ -15,6 +15,7 @@ import msgspec
 from imgdiff.compression import CHUNK
 from imgdiff.errors import ImageError
 from imgdiff.layer._content import ContentReader
+from imgdiff.layer._reread import read_directory
 from imgdiff.model import Blindspot, FileEntry, FileType, LayerIndex
 from imgdiff.store import Store
 
@@ -45,8 +46,11 @@ def index_directory(root: Path, store: Store, advance: Callable[[int], None]) ->
     ImageError if the root itself can't be read.
     """
     with store.writer() as writer:
-        walk = _Walk(os.fsencode(root), ContentReader(writer), advance)
-        index = walk.index()
+        content = ContentReader(writer)
+        index = _Walk(os.fsencode(root), content, advance).index()
+        for wanted in content.second_read():
+            for path, file in read_directory(os.fsencode(root), wanted):
+                content.again(wanted[path], file)
         writer.commit(index)
     return index
 

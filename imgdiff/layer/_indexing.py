@@ -11,6 +11,7 @@ from imgdiff.layer._blob import label
 from imgdiff.layer._content import ContentReader
 from imgdiff.layer._header import TarError
 from imgdiff.layer._names import clean, whiteout
+from imgdiff.layer._reread import read_contents
 from imgdiff.layer._sparse import MAX_HOLES
 from imgdiff.layer._tape import Tape
 from imgdiff.model import Blindspot, FileEntry, FileType, Layer, LayerIndex
@@ -35,7 +36,8 @@ def index_archive(layer: Layer, store: Store, advance: Callable[[int], None]) ->
     """
     with store.writer() as writer:
         with Tape(layer, advance) as tape:
-            reader = LayerReader(ContentReader(writer))
+            content = ContentReader(writer)
+            reader = LayerReader(content)
             try:
                 archive = Archive(tape)
                 for member in archive:
@@ -51,6 +53,9 @@ def index_archive(layer: Layer, store: Store, advance: Callable[[int], None]) ->
                     "It is probably cut short; fetch or export it again.",
                 )
             index = reader.index(tape.diff_id, tape.offset, archive.doubts)
+        for wanted in content.second_read():
+            for path, file in read_contents(layer, wanted):
+                content.again(wanted[path], file)
         writer.commit(index)
     return index
 

@@ -19,7 +19,7 @@ from imgdiff.model import Layer
 
 
 def read_contents(
-    layer: Layer, wanted: Collection[bytes] | Mapping[bytes, bytes | None]
+    layer: Layer, wanted: Collection[bytes] | Mapping[bytes, bytes] | Mapping[bytes, bytes | None]
 ) -> Iterator[tuple[bytes, BinaryIO]]:
     """Stream one layer again and yield (path, content) of the regular files at the wanted paths.
 
@@ -36,7 +36,7 @@ def read_contents(
     if not digests:
         return iter(())
     if layer.directory is not None:
-        return _from_directory(os.fsencode(layer.directory), digests)
+        return read_directory(os.fsencode(layer.directory), digests)
     return _from_archive(layer, digests)
 
 
@@ -93,7 +93,10 @@ def _copy(archive: Archive, member: Member) -> tuple[BinaryIO, bytes]:
     return file, hasher.digest()
 
 
-def _from_directory(root: bytes, digests: Mapping[bytes, bytes | None]) -> Iterator[tuple[bytes, BinaryIO]]:
+def read_directory(
+    root: bytes, digests: Mapping[bytes, bytes] | Mapping[bytes, bytes | None]
+) -> Iterator[tuple[bytes, BinaryIO]]:
+    """The same for a plain directory."""
     for path in sorted(digests):
         digest = digests[path]
         full = root + b"/" + path

@@ -1,8 +1,8 @@
 """Packs: the texts that the indexing pass kept of one layer, by content digest.
 
-A pack is a magic line, one zstd frame for each text, a table sorted by digest, and a trailer with the place of the
-table, the CRC-32 of all in front of it, and that of the table alone. Two texts of one digest are there once. A table
-row is 48 bytes: the SHA-256, then offset (8), stored size (4) and size (4), big endian.
+A pack is a magic line, each text (as raw DEFLATE where that is shorter), a table sorted by digest, and a trailer with
+the place of the table, the CRC-32 of all in front of it, and that of the table alone. Two texts of one digest are
+there once. A table row is 48 bytes: the SHA-256, then offset (8), stored size (4) and size (4), big endian.
 """
 
 from __future__ import annotations
@@ -11,12 +11,11 @@ import bisect
 import hashlib
 import os
 import struct
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from imgdiff.compression import Packer, StreamError, unpack
+from imgdiff.compression import StreamError, crc32, deflate, inflate
 from imgdiff.errors import CacheError
 
 _MAGIC: Final = b"imgdiff pack 1\n"
@@ -31,31 +30,32 @@ class PackWriter:
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._packer = Packer()
         self._rows: dict[bytes, tuple[int, int, int]] = {}
         self._crc = 0
         self._at = 0
         self._write(_MAGIC)
 
-    def _write(self, data: bytes) -> None:
+    def _write(self, data: bytes | memoryview) -> None:
         self._file.write(data)
-        self._crc = zlib.crc32(data, self._crc)
+        self._crc = crc32(data, self._crc)
         self._at += len(data)
 
     def add(self, digest: bytes, content: bytes | memoryview) -> None:
         """Keep one text under its SHA-256; a second one of the same digest is none."""
         if digest in self._rows or len(content) > _MAX_TEXT:
             return
-        frame = self._packer.pack(content)
-        self._rows[digest] = (self._at, len(frame), len(content))
-        self._write(frame)
+        packed: bytes | memoryview = deflate(content)
+        if len(packed) >= len(content):
+            packed = content
+        self._rows[digest] = (self._at, len(packed), len(content))
+        self._write(packed)
 
     def finish(self) -> int:
         """Write table and trailer and return the checksum that identifies this pack. The file is flushed."""
         at = self._at
         table = b"".join(_ROW.pack(digest, *row) for digest, row in sorted(self._rows.items()))
         self._write(table)
-        self._file.write(_TRAILER.pack(at, len(self._rows), self._crc, zlib.crc32(table), _END))
+        self._file.write(_TRAILER.pack(at, len(self._rows), self._crc, crc32(table), _END))
         self._file.flush()
         return self._crc
 
@@ -87,10 +87,10 @@ class Pack:
         left = at if whole else 0
         head = os.pread(self._file.fileno(), len(_MAGIC), 0)
         while left and (block := self._file.read(min(left, 1 << 20))):
-            found = zlib.crc32(block, found)
+            found = crc32(block, found)
             left -= len(block)
         table = os.pread(self._file.fileno(), count * _ROW.size, at)
-        if head != _MAGIC or zlib.crc32(table) != table_crc or (whole and zlib.crc32(table, found) != crc):
+        if head != _MAGIC or crc32(table) != table_crc or (whole and crc32(table, found) != crc):
             raise ValueError("the pack is damaged")
         return table, crc
 
@@ -98,7 +98,8 @@ class Pack:
         """Return the text that a row of the table stands for."""
         digest, offset, stored, size = _ROW.unpack(row)
         try:
-            text = unpack(os.pread(self._file.fileno(), stored, offset), size)
+            packed = os.pread(self._file.fileno(), stored, offset)
+            text = packed if stored == size else inflate(packed, size)
         except (OSError, StreamError):
             text = b""
         if hashlib.sha256(text).digest() != digest:
