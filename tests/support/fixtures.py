@@ -7,7 +7,7 @@ in them. Building is deterministic: the same folder always gives the same tars.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,19 +38,25 @@ class Layer(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Image(msgspec.Struct, forbid_unknown_fields=True):
-    """One side of a case. ``config`` is added to the case's own."""
+    """One side of a case. ``config`` is added to the case's own; ``compression`` is the case's where it is not set."""
 
     layers: list[Layer]
     config: dict[str, Any] = {}
     created: str = "2026-01-01T00:00:00Z"
+    compression: Compression | None = None
 
 
 class Case(msgspec.Struct, forbid_unknown_fields=True):
-    """What ``case.toml`` says. ``config`` is what stands in an OCI image config's ``config``, in its own spelling."""
+    """What ``case.toml`` says. ``config`` is what stands in an OCI image config's ``config``, in its own spelling.
+
+    ``uses`` names another case: its trees can stand in layers too, and the config of its image a holds where this one
+    says nothing.
+    """
 
     about: str
     a: Image
     b: Image
+    uses: str | None = None
     config: dict[str, Any] = {}
     mtime: int = _MTIME
     compression: Compression = "gzip"
@@ -66,8 +72,17 @@ def cases() -> list[str]:
 
 
 def read_case(folder: Path) -> Case:
-    """Return what a case's folder says. Raises msgspec.ValidationError for unknown words."""
-    return msgspec.toml.decode((folder / "case.toml").read_bytes(), type=Case)
+    """Return what a case's folder says, with what it uses of another case. Raises msgspec.ValidationError for unknown
+    words."""
+    case = msgspec.toml.decode((folder / "case.toml").read_bytes(), type=Case)
+    if case.uses is not None:
+        used = read_case(FIXTURES / case.uses)
+        case.config = {**used.config, **used.a.config, **case.config}
+        case.made = used.made + case.made
+        case.attributes = used.attributes + case.attributes
+        case.wheel = used.wheel + case.wheel
+        case.dpkg = used.dpkg + case.dpkg
+    return case
 
 
 def build_case(folder: Path, target: Path) -> tuple[Path, Path]:
@@ -77,16 +92,27 @@ def build_case(folder: Path, target: Path) -> tuple[Path, Path]:
     """
     case = read_case(folder)
     for name, image in (("a", case.a), ("b", case.b)):
-        layers = [tar_bytes(members(folder, case, layer)) for layer in image.layers]
-        write_layout(target / name, layers, _config(case, image, layers), case.compression, name)
+        layers = [tar_bytes(layer) for layer in all_members(folder, case, image)]
+        compression = image.compression or case.compression
+        write_layout(target / name, layers, _config(case, image, layers), compression, name)
     return target / "a", target / "b"
 
 
 def layer_tars(folder: Path) -> tuple[list[bytes], list[bytes]]:
     """Return the uncompressed layers of both images of a case."""
     case = read_case(folder)
-    a, b = ([tar_bytes(members(folder, case, layer)) for layer in image.layers] for image in (case.a, case.b))
+    a, b = ([tar_bytes(layer) for layer in all_members(folder, case, image)] for image in (case.a, case.b))
     return a, b
+
+
+def all_members(folder: Path, case: Case, image: Image) -> list[list[Member]]:
+    """Return the members of every layer of an image, base first."""
+    directories: dict[str, Member] = {}
+    layers = []
+    for layer in image.layers:
+        layers.append(members(folder, case, layer, directories))
+        directories.update((str(member.path), member) for member in layers[-1] if member.type == "dir")
+    return layers
 
 
 def _config(case: Case, image: Image, layers: Sequence[bytes]) -> dict[str, Any]:
@@ -94,12 +120,16 @@ def _config(case: Case, image: Image, layers: Sequence[bytes]) -> dict[str, Any]
     return full_config(layers, {**whole, "config": {**case.config, **image.config}})
 
 
-def members(folder: Path, case: Case, layer: Layer) -> list[Member]:
-    """Return the members of one layer: parents first, hard links last."""
+def members(folder: Path, case: Case, layer: Layer, lower: Mapping[str, Member] | None = None) -> list[Member]:
+    """Return the members of one layer: parents first, hard links last.
+
+    A parent that no tree says anything of is listed with the attributes that it has in ``lower``, the directories of
+    the layers below, as image builders do.
+    """
     mtime = case.mtime if layer.mtime is None else layer.mtime
     found: dict[str, Member] = {}
     for tree in layer.trees:
-        own = _tree(folder / "src" / tree, mtime)
+        own = _tree(_source(folder, case, tree), mtime)
         own.update(_made(case, tree, {**found, **own}, mtime))
         for attributes in case.attributes:
             if attributes.tree == tree:
@@ -110,9 +140,14 @@ def members(folder: Path, case: Case, layer: Layer) -> list[Member]:
     found.update(_databases(case, layer.trees, found, mtime))
     if layer.parents:
         for path in _parents(found):
-            found.setdefault(path, Member(path, type="dir", mtime=mtime))
+            found.setdefault(path, (lower or {}).get(path) or Member(path, type="dir", mtime=mtime))
     ordered = sorted(found.values(), key=lambda member: str(member.path))
     return [m for m in ordered if m.type != "hardlink"] + [m for m in ordered if m.type == "hardlink"]
+
+
+def _source(folder: Path, case: Case, tree: str) -> Path:
+    own = folder / "src" / tree
+    return own if case.uses is None or own.is_dir() else FIXTURES / case.uses / "src" / tree
 
 
 def _tree(root: Path, mtime: int) -> dict[str, Member]:

@@ -253,6 +253,8 @@ def dist_info(wheel: Wheel, files: Mapping[str, Member], mtime: int) -> Iterator
 
 def _listed(wheel: Wheel, site: str, path: str) -> bool:
     relative = os.path.relpath(path, site)
+    if path.rpartition("/")[2].startswith(".wh."):
+        return False
     return any(fnmatch.fnmatchcase(relative, pattern) for pattern in wheel.files)
 
 

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from tests.support.expected import read_expected
-from tests.support.fixtures import FIXTURES, Case, build_case, cases, layer_tars, members, read_case
+from tests.support.fixtures import FIXTURES, Case, all_members, build_case, cases, layer_tars, members, read_case
 from tests.support.images import Member
 from tests.support.made import MissingPython, interpreter
 
@@ -75,8 +75,8 @@ def test_the_story_differs_where_it_says_and_nowhere_else() -> None:
     sides: list[dict[str, Member]] = []
     for image in (case.a, case.b):
         found: dict[str, Member] = {}
-        for layer in image.layers:
-            found.update((str(member.path), member) for member in members(STORY, case, layer))
+        for layer in all_members(STORY, case, image):
+            found.update((str(member.path), member) for member in layer)
         sides.append(found)
     a, b = sides
     site = "opt/venv/lib/python3.12/site-packages/"
@@ -179,3 +179,31 @@ mtime = 5
 def test_a_python_that_is_not_here_is_said() -> None:
     with pytest.raises(MissingPython, match=r"needs a Python 2\.5"):
         interpreter("2.5")
+
+
+def test_parents_keep_the_attributes_of_lower_layers(tmp_path: Path) -> None:
+    folder, case = case_of(
+        tmp_path,
+        """
+about = "a pair"
+[a]
+layers = [{ trees = ["t"] }, { trees = ["u"], mtime = 9 }]
+[b]
+layers = [{ trees = ["t"] }]
+[[made]]
+tree = "t"
+path = "/root"
+dir = true
+mode = 0o700
+[[made]]
+tree = "u"
+path = "/root/x/y"
+text = "1"
+""",
+    )
+    _, upper = all_members(folder, case, case.a)
+    assert [(member.path, member.mode, member.mtime) for member in upper] == [
+        ("root", 0o700, case.mtime),
+        ("root/x", None, 9),
+        ("root/x/y", None, 9),
+    ]
