@@ -71,7 +71,11 @@ class Store:
             temporary = tempfile.TemporaryDirectory(prefix="imgdiff-", ignore_cleanup_errors=True)
         except OSError as error:
             raise trouble(Path(tempfile.gettempdir()), error) from error
-        return cls(Path(temporary.name), temporary)
+        try:
+            return cls(Path(temporary.name), temporary)
+        except BaseException:
+            temporary.cleanup()
+            raise
 
     def __enter__(self) -> Self:
         return self
