@@ -39,7 +39,7 @@ class Reach:
         self.mains: set[Unit] = set()
         self.names: set[str] = set()
         self.done: dict[Block, None] = {}
-        self.words: dict[str, Block] = {}
+        self.words: set[str] = set()
         self.extra: list[tuple[Unit | None, Target]] = []  # edges that no single block has
         self.dynamic: dict[str, None] = {}  # top-level packages whose reached code imports by computed name
         self.unbounded: list[tuple[Unit, Use]] = []
@@ -55,7 +55,9 @@ class Reach:
         self._unchecked: list[str] = []
         self._local: set[tuple[str, str, str]] = set()  # (package, prefix, suffix)
         self._new_local: set[tuple[str, str, str]] = set()
-        self._new_words: dict[str, Block] = {}
+        self._new_words: list[tuple[Block, frozenset[str]]] = []
+        self._held: list[tuple[Block, frozenset[str]]] = []
+        self._words_of: dict[str, dict[str, Block]] = {}
         self._dynamic_done: set[str] = set()
         self._widened = len(graph.widened)
 
@@ -63,14 +65,15 @@ class Reach:
         """Return an independent copy to go on from."""
         twin = copy.copy(self)
         twin.level, twin.mains, twin.names = dict(self.level), set(self.mains), set(self.names)
-        twin.done, twin.words, twin.extra = dict(self.done), dict(self.words), list(self.extra)
+        twin.done, twin.words, twin.extra = dict(self.done), set(self.words), list(self.extra)
         twin.dynamic, twin.unbounded, twin.uses = dict(self.dynamic), list(self.unbounded), list(self.uses)
         twin.entry_points = dict(self.entry_points)
         twin._waiting = {name: list(items) for name, items in self._waiting.items()}
         twin._prefixes = {length: set(items) for length, items in self._prefixes.items()}
         twin._suffixes = {length: set(items) for length, items in self._suffixes.items()}
         twin._local, twin._new_local = set(self._local), set(self._new_local)
-        twin._unchecked, twin._new_words = list(self._unchecked), dict(self._new_words)
+        twin._unchecked, twin._new_words = list(self._unchecked), list(self._new_words)
+        twin._held, twin._words_of = list(self._held), {top: dict(words) for top, words in self._words_of.items()}
         twin._dynamic_done = set(self._dynamic_done)
         twin._fresh, twin._stack, twin._pending = list(self._fresh), list(self._stack), list(self._pending)
         return twin
@@ -214,9 +217,11 @@ class Reach:
         facts = self.graph.facts.elf(unit.path)
         identifiers = getattr(facts, "identifiers", ())
         self.refer(identifiers)
-        lasts = self.graph.lasts(unit.top) if unit.parent is not None else {}
+        standard = unit.top in self.standard
+        lasts = self.graph.lasts(unit.top) if unit.parent is not None and not standard else {}
+        tops = self.graph.tops() & self.standard if standard else self.graph.tops()
         for word in identifiers:
-            for name in (*lasts.get(word, ()), *((word,) if word in self.graph.tops() else ())):
+            for name in (*lasts.get(word, ()), *((word,) if word in tops else ())):
                 self._extra(unit, name, "string")
         for text in getattr(facts, "strings", ()):
             for target in self.graph.by_string(text, unit.package):
@@ -254,12 +259,9 @@ class Reach:
                 self._pending.append((block.unit, unit, names, line, function))
         for use in block.calls:
             self._use(block, use)
-        for word in block.words:
-            if word not in self.words:
-                self.words[word] = self._new_words[word] = block
-        for text in block.texts:
-            if "." in text and text not in self.words and len(text) < 200:
-                self.words[text] = self._new_words[text] = block
+        if block.named:
+            self._new_words.append((block, block.named))
+            self.words |= block.named
         for pattern in block.patterns:
             self._pattern(block, pattern)
 
@@ -348,26 +350,38 @@ class Reach:
                         break
 
     def _match_words(self) -> None:
-        """Where reached code imports by computed name: every module that a string names in full or by its tail."""
-        new, self._new_words = self._new_words, {}
-        if self.dynamic:
-            fresh = [top for top in self.dynamic if top not in self._dynamic_done]
-            first = not self._dynamic_done
-            for word in sorted(self.words if first else new):
-                if word in self.graph.tops():
-                    self._word(word, word)
-            for top in sorted(self.dynamic):
-                if top in self.standard:
-                    continue
-                lasts = self.graph.lasts(top)
-                candidates = self.words if top in fresh else new
-                for word in sorted(candidates.keys() & lasts.keys()):
-                    for name in lasts[word]:
-                        self._word(word, name)
-            self._dynamic_done.update(self.dynamic)
+        """Where reached code imports by computed name: every module that a string names, in full, or within the
+        package that both the string and the import stand in, by any tail of its name."""
+        new, self._new_words = self._new_words, []
+        if not self.dynamic:
+            self._held += new
+            return
+        if self._held:
+            new, self._held = self._held + new, []
+        every = self.graph.tops()
+        standard = every & self.standard
+        by_top: dict[str, dict[str, Block]] = {}
+        for block, words in new:
+            # The standard library names no module outside of itself by a single word.
+            for word in words & (standard if block.unit.top in self.standard else every):
+                self._word(block, word)
+            mine = self._words_of.setdefault(block.unit.top, {})
+            fresh = by_top.setdefault(block.unit.top, {})
+            for word in words:
+                if word not in mine:
+                    mine[word] = fresh[word] = block
+        for top in self.dynamic:
+            if top in self.standard:
+                self._dynamic_done.add(top)
+                continue
+            candidates = by_top.get(top, {}) if top in self._dynamic_done else self._words_of.get(top, {})
+            self._dynamic_done.add(top)
+            lasts = self.graph.lasts(top)
+            for word in sorted(candidates.keys() & lasts.keys()):
+                for name in lasts[word]:
+                    self._word(candidates[word], name)
 
-    def _word(self, word: str, name: str) -> None:
-        block = self.words[word]
+    def _word(self, block: Block, name: str) -> None:
         target = self.graph.unit(name)
         if target is not None:
             self.extra.append((block.unit, (target, "string", None, block.gate or None)))

@@ -119,6 +119,7 @@ class Block:
         "kind",
         "lazy_uses",
         "missing",
+        "named",
         "patterns",
         "refs",
         "scopes",
@@ -132,6 +133,7 @@ class Block:
         self._made = False
         self.refs: frozenset[str] | set[str] = frozenset()  # names that it refers to, by code or by string
         self.words: set[str] = set()  # identifier-like strings
+        self.named: frozenset[str] = frozenset()  # strings that could be module names, whole or in part
         self.texts: set[str] = set()  # other strings that could name a module, a file or a program
         self.patterns: set[Pattern] = set()  # with the module's own name and place filled in
         self.imports: list[Target] = []
@@ -173,6 +175,7 @@ class Block:
                     self.calls.append(use)
                     self._call(graph, use)
         self.refs = names | self.words
+        self.named = frozenset(self.words.union(text for text in self.texts if _DOTTED.fullmatch(text)))
         self.edges = list(dict.fromkeys(self.edges))
 
     def _import(self, graph: Graph, each: Import, function: str | None) -> None:

@@ -59,8 +59,8 @@ class Names:
         self._common = {each.encode() for each in common().common_directories} | {b"/" + each for each in listed}
         self._common_names = {each.encode() for each in common().common_names}
         self._tokens: dict[bytes, object] = {}
-        self._patterns: dict[str, object] = {}
-        self._matchers: dict[bytes, list[tuple[re.Pattern[bytes], object]]] | None = None
+        self._patterns: dict[tuple[str, bytes], object] = {}
+        self._matchers: _Matchers | None = None
         self._seen: set[str] = set()
 
     def add(self, text: str, source: object) -> None:
@@ -69,10 +69,14 @@ class Names:
             return
         self._seen.add(text)
         names, patterns = tokens_of(text)
+        own = b"/" + (getattr(source, "path", None) or b"")
         for name in names:
-            self._token(name.encode("utf-8", "surrogateescape"), source)
+            token = name.encode("utf-8", "surrogateescape")
+            # Its own place says where a module is, not what it reads.
+            if not (token.startswith(b"/") and own.startswith(token.rstrip(b"/") + b"/")):
+                self._token(token, source)
         for pattern in patterns:
-            self._patterns.setdefault(pattern, source)
+            self._patterns.setdefault((pattern, own), source)
             self._matchers = None
 
     def _token(self, token: bytes, source: object) -> None:
@@ -101,9 +105,9 @@ class Names:
             token = name.encode("utf-8", "surrogateescape")
             if b"." in token and token in self._tokens:
                 return "its module name", self._tokens[token]
-        name = parts[-1]
-        if b"." in name.strip(b".") and name in self._tokens and name not in self._common_names:
-            return "its file name", self._tokens[name]
+        last = parts[-1]
+        if b"." in last.strip(b".") and last in self._tokens and last not in self._common_names:
+            return "its file name", self._tokens[last]
         return self._by_pattern(path)
 
     def _above(self, path: bytes, is_module: bool) -> tuple[str, object] | None:
@@ -119,29 +123,65 @@ class Names:
 
     def _by_pattern(self, path: bytes) -> tuple[str, object] | None:
         if self._matchers is None:
-            self._matchers = self._compile()
+            self._matchers = _Matchers(self._patterns)
+        source = self._matchers.find(path)
+        return None if source is None else ("a pattern", source)
+
+
+class _Matchers:
+    """Patterns by the last part of the path that they ask for: most paths fail there."""
+
+    def __init__(self, patterns: Mapping[tuple[str, bytes], object]) -> None:
+        self._literal: dict[bytes, list[tuple[re.Pattern[bytes], object]]] = {}
+        self._holed: dict[bytes, list[tuple[re.Pattern[bytes], object]]] = {}
+        seen: set[str] = set()
+        for (pattern, own), source in sorted(patterns.items(), key=lambda item: item[0]):
+            if pattern in seen:
+                continue
+            regex = pattern_regex(pattern, own)
+            if regex is None:
+                continue
+            seen.add(pattern)
+            tail = pattern.rstrip("/").rpartition("/")[2]
+            if HOLE in tail:
+                self._holed.setdefault(_component(tail), []).append((regex, source))
+            else:
+                self._literal.setdefault(tail.encode("utf-8", "surrogateescape"), []).append((regex, source))
+        self._tails = [re.compile(tail, re.DOTALL) for tail in sorted(self._holed)]
+        ordered = sorted(self._holed)
+        self._any = [
+            re.compile(b"|".join(b"(?:" + each + b")" for each in ordered[start : start + 100]), re.DOTALL)
+            for start in range(0, len(ordered), 100)
+        ]
+        self._by_name: dict[bytes, list[tuple[re.Pattern[bytes], object]]] = {}
+
+    def find(self, path: bytes) -> object | None:
+        """Return the source of the first pattern that can name a path."""
         name = path.rpartition(b"/")[2]
-        extension = name.rpartition(b".")[2] if b"." in name else b""
+        candidates = self._by_name.get(name)
+        if candidates is None:
+            candidates = self._by_name[name] = self._candidates(name)
         absolute = b"/" + path
-        for key in (extension, b"\x00"):
-            for regex, source in self._matchers.get(key, ()):
-                if regex.fullmatch(absolute):
-                    return "a pattern", source
+        for regex, source in candidates:
+            if regex.fullmatch(absolute):
+                return source
         return None
 
-    def _compile(self) -> dict[bytes, list[tuple[re.Pattern[bytes], object]]]:
-        matchers: dict[bytes, list[tuple[re.Pattern[bytes], object]]] = {}
-        for pattern, source in sorted(self._patterns.items(), key=lambda item: item[0]):
-            regex = pattern_regex(pattern)
-            if regex is not None:
-                extension = pattern.rpartition(".")[2] if "." in pattern.rpartition("/")[2] else HOLE
-                key = b"\x00" if HOLE in extension else extension.encode("utf-8", "surrogateescape")
-                matchers.setdefault(key, []).append((regex, source))
-        return matchers
+    def _candidates(self, name: bytes) -> list[tuple[re.Pattern[bytes], object]]:
+        found = list(self._literal.get(name, ()))
+        for number, combined in enumerate(self._any):
+            if combined.fullmatch(name):
+                for tail in self._tails[number * 100 : number * 100 + 100]:
+                    if tail.fullmatch(name):
+                        found += self._holed[tail.pattern]
+        return found
 
 
-def pattern_regex(pattern: str) -> re.Pattern[bytes] | None:
-    """Return what matches the absolute paths that a pattern can name; None where it fixes too little to name any."""
+def pattern_regex(pattern: str, own: bytes = b"") -> re.Pattern[bytes] | None:
+    """Return what matches the absolute paths that a pattern can name; None where it fixes too little to name any.
+
+    ``own`` is the path of the module that builds it: the directories above that fix nothing.
+    """
     tail = pattern.rpartition("/")[2]
     stem, dot, extension = tail.rpartition(".")
     if not dot or HOLE in extension:
@@ -151,13 +191,26 @@ def pattern_regex(pattern: str) -> re.Pattern[bytes] | None:
     fixed = len(_LETTER.findall(stem.replace(HOLE, "")))
     directories = [part for part in pattern.split("/")[:-1] if part and HOLE not in part and part.strip(".~")]
     absolute = pattern.startswith("/")
-    if fixed < _MIN_STEM and len(directories) < (3 if absolute else 2):
+    if absolute:
+        above = own.decode("utf-8", "surrogateescape").split("/")[1:-1]
+        shared = 0
+        while shared < min(len(above), len(directories)) and above[shared] == directories[shared]:
+            shared += 1
+        directories = directories[shared:]
+    if fixed < _MIN_STEM and len(directories) < 2:
         return None
-    body = b".*".join(re.escape(part.encode("utf-8", "surrogateescape")) for part in pattern.lstrip("./~").split(HOLE))
-    try:
-        return re.compile((b"/" if absolute else b".*/") + body.removeprefix(b"/"), re.DOTALL)
-    except re.error:
+    if tail.replace(HOLE, "") in common().common_names:
         return None
+    parts = [part for part in pattern.split("/") if part not in ("", ".", "..", "~")]
+    body = b"/".join(_component(part) for part in parts)
+    return re.compile((b"/" if absolute else b"(?:.*/)?/?") + body, re.DOTALL)
+
+
+def _component(part: str) -> bytes:
+    """What one part of a path can be: a hole alone can be several directories."""
+    if part == HOLE:
+        return b".*"
+    return b"[^/]*".join(re.escape(piece.encode("utf-8", "surrogateescape")) for piece in part.split(HOLE))
 
 
 def env_texts(env: Mapping[str, str]) -> Iterable[str]:

@@ -233,9 +233,11 @@ class Maker:
     def _loads_group(self, reach: Reach, group: str, groups: set[str]) -> bool:
         if group in groups:
             return True
-        if group in ("console_scripts", "gui_scripts"):
-            return any(use.kind == "entry-points" and use.name == group for _, use in reach.uses)
-        return group in reach.words or group in reach.names
+        asked = {use.name for _, use in reach.uses if use.kind == "entry-points"}
+        if group in asked:
+            return True
+        open_question = any(name is None or HOLE in name for name in asked)
+        return open_question and group in reach.words and group not in ("console_scripts", "gui_scripts")
 
     def _children(self, reach: Reach) -> None:
         for unit, use in list(reach.uses):
