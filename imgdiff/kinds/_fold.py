@@ -23,6 +23,7 @@ MAX_ITEMS = 4096
 HOLES = HOLE + HOLE_NAME + HOLE_PACKAGE + HOLE_FILE + HOLE_DIR
 _TO_HOLE = str.maketrans(dict.fromkeys(HOLES, HOLE))
 _STRIP = str.maketrans(dict.fromkeys(HOLES))
+_TELLING = re.compile(r"[\w./]")
 _CONVERSION = re.compile(r"%(?:\(([^()]*)\))?[#0\- +]*(?:\*|\d+)?(?:\.(?:\*|\d+))?[hlL]?([diouxXeEfFgGcrsa%])")
 _FIELD = re.compile(r"\{\{|\}\}|\{([^{}!:]*)((?:![rsa])?)((?::(?:[^{}]|\{[^{}]*\})*)?)\}")
 
@@ -137,7 +138,7 @@ class Patterns:
 
     def result(self) -> frozenset[str]:
         """Return the patterns that stayed."""
-        return frozenset([pattern for pattern, count in self.counts.items() if count > 0])
+        return frozenset([text for text, count in self.counts.items() if count > 0 and _TELLING.search(text)])
 
 
 # --- names -----------------------------------------------------------------------------------------------------------

@@ -10,7 +10,13 @@ from imgdiff.kinds.bytecode._opcodes import CACHES, NUMBERS
 from imgdiff.kinds.bytecode.marshal_reader import Code
 
 if TYPE_CHECKING:
-    from imgdiff.kinds.bytecode._machine import Run
+    from imgdiff.kinds.bytecode._calls import Calls as Run
+
+
+def words(text: str) -> list[str]:
+    """Split a table of names."""
+    return text.split()
+
 
 # How the machine treats an instruction, the most frequent first.
 FAST, CONST, ATTR, GLOBAL, CALL, STORE, SIMPLE, NAME, METHOD, NOTHING, RARE, EXTENDED, UNKNOWN = range(13)
@@ -21,11 +27,13 @@ _COMMON = {
     "LOAD_NAME": NAME, "LOAD_METHOD": METHOD, "EXTENDED_ARG": EXTENDED,
 }  # fmt: skip
 _NOTHING = frozenset(
-    """
-    CACHE NOP RESUME PRECALL COPY_FREE_VARS MAKE_CELL SETUP_ANNOTATIONS GEN_START NOT_TAKEN ANNOTATIONS_PLACEHOLDER
-    DELETE_NAME DELETE_GLOBAL DELETE_FAST DELETE_DEREF POP_BLOCK GET_AWAITABLE GET_AITER GET_YIELD_FROM_ITER
-    TO_BOOL
-    """.split()
+    words(
+        """
+        CACHE NOP RESUME PRECALL COPY_FREE_VARS MAKE_CELL SETUP_ANNOTATIONS GEN_START NOT_TAKEN
+        ANNOTATIONS_PLACEHOLDER DELETE_NAME DELETE_GLOBAL DELETE_FAST DELETE_DEREF POP_BLOCK
+        GET_AWAITABLE GET_AITER GET_YIELD_FROM_ITER TO_BOOL
+        """
+    )
 )
 # name: (values popped, unknown values pushed)
 _SIMPLE: dict[str, tuple[int, int]] = {
@@ -41,11 +49,14 @@ _SIMPLE: dict[str, tuple[int, int]] = {
     "IMPORT_STAR": (1, 0), "BEGIN_FINALLY": (0, 1), "WITH_CLEANUP_FINISH": (2, 0),
     "SET_ADD": (1, 0), "SET_UPDATE": (1, 0), "POP_ITER": (1, 0), "BUILD_TEMPLATE": (2, 1),
     **dict.fromkeys(
+        words(
         """
-        BINARY_POWER BINARY_MULTIPLY BINARY_MATRIX_MULTIPLY BINARY_SUBTRACT BINARY_FLOOR_DIVIDE BINARY_LSHIFT
-        BINARY_RSHIFT BINARY_AND BINARY_XOR BINARY_OR INPLACE_POWER INPLACE_MULTIPLY INPLACE_MATRIX_MULTIPLY
-        INPLACE_SUBTRACT INPLACE_FLOOR_DIVIDE INPLACE_LSHIFT INPLACE_RSHIFT INPLACE_AND INPLACE_XOR INPLACE_OR
-        """.split(),
+        BINARY_POWER BINARY_MULTIPLY BINARY_MATRIX_MULTIPLY BINARY_SUBTRACT BINARY_FLOOR_DIVIDE
+        BINARY_LSHIFT BINARY_RSHIFT BINARY_AND BINARY_XOR BINARY_OR INPLACE_POWER INPLACE_MULTIPLY
+        INPLACE_MATRIX_MULTIPLY INPLACE_SUBTRACT INPLACE_FLOOR_DIVIDE INPLACE_LSHIFT INPLACE_RSHIFT
+        INPLACE_AND INPLACE_XOR INPLACE_OR
+        """
+    ),
         (2, 1),
     ),
 }  # fmt: skip

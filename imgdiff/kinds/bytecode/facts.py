@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from imgdiff.kinds._facts import VERSION, ModuleBuilder
+from imgdiff.kinds.bytecode import _flow, _names, _values  # noqa: F401 - they register their instructions
+from imgdiff.kinds.bytecode._handlers import HANDLERS
 from imgdiff.kinds.bytecode._header import HEADER_SIZE, HeaderError, read_header
-from imgdiff.kinds.bytecode._machine import Frame, Machine
+from imgdiff.kinds.bytecode._machine import execute
 from imgdiff.kinds.bytecode._opcodes import NUMBERS
-from imgdiff.kinds.bytecode._rare import isa
-from imgdiff.kinds.bytecode._semantics import Isa
+from imgdiff.kinds.bytecode._semantics import Isa, words
+from imgdiff.kinds.bytecode._state import Frame, Shared
 from imgdiff.kinds.bytecode.marshal_reader import Code, MarshalError, load
 from imgdiff.model import ModuleFacts, Unreadable
 
 __all__ = ["VERSION", "facts"]
+
+
+@cache
+def _isa(minor: tuple[int, int]) -> Isa:
+    return Isa(minor, HANDLERS)
 
 
 def facts(pyc: bytes) -> ModuleFacts | Unreadable:
@@ -30,24 +39,24 @@ def facts(pyc: bytes) -> ModuleFacts | Unreadable:
 def code_facts(code: Code, minor: tuple[int, int]) -> ModuleFacts:
     """Return the facts of a module's code object."""
     builder = ModuleBuilder()
-    instructions = isa(minor)
-    machine = Machine(instructions, builder)
+    instructions = _isa(minor)
+    shared = Shared(instructions, builder)
     builder.counts = _global_counts(code, instructions)
-    machine.execute(code, builder.module, Frame("module"))
-    machine.finish(builder.module)
-    while machine.queue:
-        function = machine.queue.pop()
+    execute(shared, code, builder.module, Frame("module"))
+    shared.finish(builder.module)
+    while shared.queue:
+        function = shared.queue.pop()
         scope = function.scope
         if scope is None:
             continue
         frame = Frame("function")
         frame.counts = _local_counts(function.code, instructions)
-        machine.execute(function.code, scope, frame)
-        machine.finish(scope)
+        execute(shared, function.code, scope, frame)
+        shared.finish(scope)
         scope.decorators = function.decorators
         builder.scopes.append(scope)
     if builder.main is not None:
-        machine.finish(builder.main)
+        shared.finish(builder.main)
     builder.binds_only = _binds_only(code, instructions)
     return builder.build()
 
@@ -84,12 +93,16 @@ def _local_counts(function: Code, instructions: Isa) -> dict[str, int]:
 
 
 _BINDING = frozenset(
-    """
-    CACHE NOP RESUME PRECALL PUSH_NULL EXTENDED_ARG LOAD_CONST LOAD_NAME STORE_NAME IMPORT_NAME IMPORT_FROM POP_TOP
-    RETURN_VALUE RETURN_CONST MAKE_FUNCTION SET_FUNCTION_ATTRIBUTE LOAD_BUILD_CLASS CALL CALL_FUNCTION BUILD_TUPLE
-    BUILD_LIST BUILD_SET BUILD_MAP BUILD_CONST_KEY_MAP LIST_EXTEND SET_UPDATE DICT_UPDATE LIST_APPEND SET_ADD MAP_ADD DUP_TOP COPY ROT_TWO SWAP
-    MAKE_CELL LOAD_CLOSURE LOAD_FAST STORE_FAST STORE_GLOBAL LOAD_GLOBAL COPY_FREE_VARS LOAD_LOCALS STORE_DEREF
-    """.split()
+    words(
+        """
+        CACHE NOP RESUME PRECALL PUSH_NULL EXTENDED_ARG LOAD_CONST LOAD_NAME STORE_NAME IMPORT_NAME
+        IMPORT_FROM POP_TOP RETURN_VALUE RETURN_CONST MAKE_FUNCTION SET_FUNCTION_ATTRIBUTE
+        LOAD_BUILD_CLASS CALL CALL_FUNCTION BUILD_TUPLE BUILD_LIST BUILD_SET BUILD_MAP
+        BUILD_CONST_KEY_MAP LIST_EXTEND SET_UPDATE DICT_UPDATE LIST_APPEND SET_ADD MAP_ADD DUP_TOP
+        COPY ROT_TWO SWAP MAKE_CELL LOAD_CLOSURE LOAD_FAST STORE_FAST STORE_GLOBAL LOAD_GLOBAL
+        COPY_FREE_VARS LOAD_LOCALS STORE_DEREF
+        """
+    )
 )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _LOOPS = (ast.For, ast.AsyncFor)
@@ -94,8 +95,11 @@ def _import(found: Bindings, node: ast.Import | ast.ImportFrom, times: int, _: o
 
 
 def _branch(_: Bindings, node: ast.If | ast.While, times: int, stack: list[tuple[ast.AST, int]]) -> None:
-    _nest(stack, node.body, times)
-    _nest(stack, node.orelse, times)
+    constant = type(node.test) is ast.Constant  # the compiler leaves out what can't run
+    if not constant or node.test.value:  # type: ignore[attr-defined] # the type was just asked
+        _nest(stack, node.body, times)
+    if not constant or not node.test.value:  # type: ignore[attr-defined] # as above
+        _nest(stack, node.orelse, times)
 
 
 def _loop(found: Bindings, node: ast.For, times: int, stack: list[tuple[ast.AST, int]]) -> None:
@@ -150,7 +154,7 @@ def _type_alias(found: Bindings, node: ast.AST, times: int, _: object) -> None:
         found.add(name.id, times)
 
 
-_HANDLERS: dict[type, object] = {
+_HANDLERS: dict[type, Callable[[Bindings, Any, int, list[tuple[ast.AST, int]]], None]] = {
     ast.Assign: _assign,
     ast.AugAssign: lambda f, n, t, s: _augmented(f, n, t + 1, s),
     ast.AnnAssign: _augmented,
