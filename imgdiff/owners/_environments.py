@@ -19,22 +19,23 @@ def find_environments(ledger: Ledger) -> tuple[Environment, ...]:
     """Return every interpreter and virtual environment of the image, sorted by prefix and version."""
     bases = _bases(ledger)
     venvs = [found for prefix in ledger.survey.venvs if (found := _venv(ledger, prefix, bases)) is not None]
-    by_key = {(environment.prefix, environment.version): environment for environment in (*venvs, *bases)}
-    return tuple(by_key[key] for key in sorted(by_key))
+    return tuple(sorted((*venvs, *bases), key=lambda found: (found.prefix, found.version, found.stdlib or b"")))
 
 
 def _bases(ledger: Ledger) -> list[Environment]:
     venvs = set(ledger.survey.venvs)
     bases: list[Environment] = []
     known: set[tuple[bytes, str]] = set()
+    named: set[tuple[bytes, bytes]] = set()  # python3.13 and python3.13t stand side by side
     for stdlib, version in ledger.survey.stdlibs:
         libdir = stdlib.rpartition(b"/")[0]
         prefix = libdir.rpartition(b"/")[0]
-        if prefix in venvs or (prefix, version) in known:
-            continue
-        known.add((prefix, version))
-        executable = _executable(ledger, prefix, version)
         name = stdlib.rpartition(b"/")[2]
+        if prefix in venvs or (prefix, name) in named:
+            continue
+        named.add((prefix, name))
+        known.add((prefix, version))
+        executable = _executable(ledger, prefix, version, name)
         sites = _base_sites(ledger, prefix, libdir.rpartition(b"/")[2], name, stdlib)
         bases.append(
             Environment(prefix, prefix, executable, version, stdlib, sites, True, _user_sites(ledger, version))
@@ -50,9 +51,9 @@ def _bases(ledger: Ledger) -> list[Environment]:
     return bases
 
 
-def _executable(ledger: Ledger, prefix: bytes, version: str) -> bytes | None:
+def _executable(ledger: Ledger, prefix: bytes, version: str, first: bytes = b"python") -> bytes | None:
     minor = version.encode()
-    for name in (b"python" + minor, b"python" + minor + b"t", b"pypy" + minor, b"python3", b"pypy3", b"python"):
+    for name in (first, b"python" + minor, b"python" + minor + b"t", b"pypy" + minor, b"python3", b"pypy3", b"python"):
         found = ledger.tree.resolve(join(prefix, b"bin/" + name))
         if found is not None and ledger.tree.entries[found].type == "file":
             return found

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from itertools import combinations
+from itertools import combinations, pairwise
 
 from imgdiff.model import Distribution, FileEntry
 from imgdiff.owners._ledger import Ledger, counted, join, shown
 from imgdiff.owners._metadata import is_module
 from imgdiff.owners._missing import note_missing
 
+_MANY = (
+    50  # distributions that list one file: beyond it only neighbours are compared, or a hostile image takes for ever
+)
 Claimants = dict[bytes, list[tuple[int, bytes | None]]]  # by path: (index of the distribution, digest in its RECORD)
 
 
@@ -114,7 +117,9 @@ def _overlaps(ledger: Ledger, claimants: Claimants) -> None:
     for path, claims in claimants.items():
         if len(claims) < 2 or path.endswith(b".pyc") or path not in ledger.tree.entries:
             continue
-        for (left, left_digest), (right, right_digest) in combinations(sorted(claims, key=lambda claim: claim[0]), 2):
+        claims = sorted(claims, key=lambda claim: claim[0])
+        pairs = combinations(claims, 2) if len(claims) <= _MANY else pairwise(claims)
+        for (left, left_digest), (right, right_digest) in pairs:
             same = left_digest is not None and left_digest == right_digest
             if not (same and path.endswith(b"/__init__.py")):
                 shared[left, right].append(path)

@@ -47,23 +47,21 @@ def project_of(ledger: Ledger, site: bytes, info: bytes, rows: Rows | None) -> P
 
 
 def _direct_url(ledger: Ledger, info: bytes) -> bytes | None:
-    text = ledger.text(info + b"/direct_url.json")
-    if text is None:
+    path = info + b"/direct_url.json"
+    if ledger.tree.lookup(path) is None:
         return None
     try:
-        told = msgspec.json.decode(text, type=_DirectUrl)
+        told = msgspec.json.decode(ledger.text(path) or b"", type=_DirectUrl)
         parts = urlsplit(told.url)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        ledger.blind(
-            "direct_url.json",
-            "it could not be read, so whether this is an editable install is unsure",
-            info + b"/direct_url.json",
-        )
+        reason = "it could not be read, so whether this is an editable install is unsure"
+        ledger.blind("direct_url.json", reason, path)
         return None
     if told.dir_info is None or not told.dir_info.editable or parts.scheme != "file":
         return None
-    path = unquote_to_bytes(parts.path)
-    return ledger.tree.resolve(path) if ledger.tree.resolve(path) is not None else ledger.lexical(path)
+    named = unquote_to_bytes(parts.path)
+    directory = ledger.tree.resolve(named)
+    return ledger.lexical(named) if directory is None else directory
 
 
 def egg_link_target(ledger: Ledger, link: bytes) -> bytes | None:

@@ -67,11 +67,21 @@ def _digest(text: bytes) -> tuple[bytes | None, str | None]:
     algorithm, _, value = text.partition(b"=")
     if algorithm != b"sha256":
         return None, None if value else "its hash is not readable"
+    if len(value) == 64:
+        return _hexadecimal(value)
     try:
         digest = base64.urlsafe_b64decode(value + b"=" * (-len(value) % 4))
     except (binascii.Error, ValueError):
         return None, "its hash is no base64"
     return (digest, None) if len(digest) == 32 else (None, "its hash has the wrong length")
+
+
+def _hexadecimal(value: bytes) -> tuple[bytes | None, str | None]:
+    """Debian's flit wrote the digits themselves; base64 of 32 bytes is never that long."""
+    try:
+        return bytes.fromhex(value.decode("ascii")), None
+    except ValueError:
+        return None, "its hash is no base64"
 
 
 Fields = tuple[bytes, bytes, int] | None

@@ -124,6 +124,18 @@ def test_an_interpreter_without_its_library_is_one() -> None:
     assert found.sites == (b"opt/py/lib/python3.13/site-packages",)
 
 
+def test_a_free_threaded_build_beside_the_ordinary_one() -> None:
+    files: Files = {
+        f"usr/local/{path}": ""
+        for name in ("python3.13", "python3.13t")
+        for path in (f"lib/{name}/os.py", f"bin/{name}", f"lib/{name}/site-packages/x.py")
+    }
+    assert [(each.executable, each.sites) for each in attributed(files).environments] == [
+        (b"usr/local/bin/python3.13", (b"usr/local/lib/python3.13/site-packages",)),
+        (b"usr/local/bin/python3.13t", (b"usr/local/lib/python3.13t/site-packages",)),
+    ]
+
+
 def test_two_minors_share_debians_dist_packages() -> None:
     more: Files = {
         "usr/bin/python3.11": b"",

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 
 from tests.attribution.claims import (
@@ -112,6 +114,15 @@ def test_names_that_are_no_utf8_are_claimed() -> None:
     files[record] = b"x.py,,\ncaf\xe9.txt,,\n"
     path = SITE.encode() + b"/caf\xe9.txt"
     assert claim(attributed(files | {path: "t"}), path, "wheel:x") == ("record", b"caf\xe9.txt")
+
+
+def test_a_hash_in_hexadecimal_digits_counts() -> None:
+    """As Debian's flit wrote them."""
+    files = INTERPRETER | wheel("x", "1", {"x.py": "x"})
+    for content, codes in (("x", []), ("y", ["record-mismatch"])):
+        digits = hashlib.sha256(content.encode()).hexdigest()
+        files[f"{SITE}/x-1.dist-info/RECORD"] = f"x.py,sha256={digits},1\n"
+        assert [code for code, _, _ in notes(attributed(files))] == codes
 
 
 def test_a_record_of_which_no_row_can_be_read_is_a_blindspot() -> None:
