@@ -32,7 +32,7 @@ class Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What holds for every engine.
 
     ``common_directories`` and ``common_names`` are held by so many strings that they name nothing.
-    ``harmless_decorators`` are dotted-name patterns of decorators that put a function into no registry.
+    ``shell_files`` are read where a shell is on the way from the entry. ``harmless_decorators`` are dotted-name patterns of decorators that put a function into no registry.
     """
 
     common_directories: tuple[str, ...]
@@ -41,6 +41,7 @@ class Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     env: tuple[EnvRule, ...]
     read_at_run_time: tuple[PathRule, ...]
     compilers: tuple[CompilerRule, ...]
+    shell_files: tuple[PathRule, ...]
     outside: tuple[PathRule, ...] = ()
 
 

@@ -6,27 +6,28 @@ from collections.abc import Sequence
 
 from imgdiff.engines import PathRules, common
 from imgdiff.model import (
-    HOLE,
     Attribution,
     Blindspot,
     FactSource,
+    Hop,
     ImageConfig,
-    Level,
+    Integrity,
+    PathRule,
     Profile,
     ProfileRole,
-    Resolved,
+    RoleTrace,
     Side,
     Trace,
     Tree,
-    Unreadable,
 )
+from imgdiff.trace.calls import Use
 from imgdiff.trace.chains import Chains, Root
 from imgdiff.trace.closure import DEFERRED, EAGER, Reach
 from imgdiff.trace.entry import Follower, Launch, environment_of, python_names, split_entry
-from imgdiff.trace.graph import Unit, fill
+from imgdiff.trace.graph import Unit
 from imgdiff.trace.levels import Loaded, Role, World, show
+from imgdiff.trace.natives import Native, Natives, feed_interpreter, feed_libraries
 from imgdiff.trace.roles import Maker, Setting, inherit, unless
-from imgdiff.model import Hop
 
 __all__ = ["trace"]
 _MAX_LINES = 12  # places that one caveat names
@@ -66,7 +67,12 @@ class _Tracer:
         self.cwd = (config.working_dir if config is not None else "").strip("/").encode("utf-8", "surrogateescape")
         self.follower = Follower(tree, attribution, facts)
         self.maker = Maker(tree, attribution, facts, profile, side)
+        self.natives = Natives(tree, attribution, facts, self.follower, side)
         self.caveats: dict[str, None] = {}
+        self.integrity: dict[Integrity, None] = {}
+        self._unreadable: dict[tuple[bytes, str], list[str]] = {}
+        self._unresolved: dict[str, bytes] = {}
+        self._places: set[str] = set()
         self.blindspots: list[Blindspot] = list(self.maker.blindspots)
 
     # The entry ------------------------------------------------------------------------------------------------------
@@ -144,7 +150,9 @@ class _Tracer:
         world = self._world()
         for role in self.profile.roles:
             roles[role.name] = self._role(role, settings, launches, world, reached)
-        return Trace(self.profile, roles, tuple(self._all_blindspots(roles)), tuple(self.caveats))
+        blindspots = tuple(self._all_blindspots(roles))
+        found: dict[str, RoleTrace] = dict(roles)
+        return Trace(self.profile, found, blindspots, tuple(self.caveats), tuple(sorted(self.integrity, key=repr)))
 
     def _lead_nowhere(self, launches: list[Launch]) -> None:
         names = tuple(role.name for role in self.profile.roles)
@@ -184,19 +192,78 @@ class _Tracer:
             reach.refer(here.names)
             roots.update(here.eager)
             groups |= here.groups
-        for index, reach in enumerate(reaches.values()):
-            self.maker.finish(reach, groups)
+        starts = {id(setting.graph): setting.launch for setting in reversed(settings)}
+        for index, (key, reach) in enumerate(reaches.items()):
+            feed_interpreter(reach, self.natives.interpreter(reach.graph, starts[key]), self.facts)
+            self._finish(reach, groups, starts[key])
             self._inherit(role, reach, settings, reached, roots, index)
-            self.maker.finish(reach, groups)
+            self._finish(reach, groups, starts[key])
             for unit, why in reach.entry_points.items():
                 roots.setdefault(unit, ("entry-point", why))
         reached[role.name] = list(reaches.values())
-        files = self._files(launches, list(reaches.values()))
+        native = self.natives.close(list(reaches.values()), [starts[key] for key in reaches] or launches[:1])
+        files = native.files
+        for path, loaded in self._files(launches, list(reaches.values())).items():
+            if path not in files or files[path].level <= loaded.level:
+                files[path] = loaded
+        self._note_natives(role.name, native)
+        world.library_directories |= native.directories.keys()
         self._note_unbounded(list(reaches.values()))
         chains = Chains(roots, files)
-        libraries: dict[str, tuple[Level, Resolved]] = {}
+        read = [
+            PathRule(pattern, f"{rule.reason}: {name} is started by name")
+            for name, rule in sorted(native.compilers.items())
+            for pattern in rule.reads
+        ]
+        if any(launch.shell for launch in launches):
+            read += common().shell_files
         shown = tuple(dict.fromkeys(sorted(unit.name for unit, (edge, _) in roots.items() if edge in ("root", "main"))))
-        return Role(role.name, shown, world, list(reaches.values()), files, libraries, chains, self._texts(launches))
+        return Role(
+            role.name,
+            shown,
+            world,
+            list(reaches.values()),
+            files,
+            dict(sorted(native.libraries.items())),
+            chains,
+            self._texts(launches),
+            native.wanted,
+            read,
+        )
+
+    def _finish(self, reach: Reach, groups: set[str], launch: Launch) -> None:
+        """Run a closure to its end, with what C code and started programs add."""
+        executable = reach.graph.resolver.search.environment.executable
+        resolver = self.natives.resolver(launch, executable)
+        seen: set[bytes] = set()
+        while True:
+            self.maker.finish(reach, groups)
+            before = len(reach.level), len(reach.done)
+            feed_libraries(reach, resolver, executable, seen)
+            for path, (unit, use) in self.natives.started(reach, launch).items():
+                self._child_script(reach, path, unit, use, launch)
+            self.maker.finish(reach, groups)
+            if before == (len(reach.level), len(reach.done)):
+                return
+
+    def _child_script(self, reach: Reach, path: bytes, unit: Unit, use: Use, launch: Launch) -> None:
+        """A program that is a Python script: its main module belongs to the role that starts it."""
+        if self.facts.elf(path) is not None:
+            return
+        for inner in self.follower.follow(["/" + path.decode("utf-8", "surrogateescape")], launch.env, launch.cwd):
+            if inner.python is not None and inner.python.mode == "script":
+                script = self.tree.resolve(inner.python.target.encode("utf-8", "surrogateescape"), launch.cwd)
+                if script is not None:
+                    main = reach.graph.unit_at(script)
+                    reach.extra.append((unit, (main, "program", use.line, use.function)))
+                    reach.run_main(main)
+
+    def _note_natives(self, role: str, native: Native) -> None:
+        for path, reason in native.unreadable.items():
+            self._unreadable.setdefault((path, reason), []).append(role)
+        for name, loader in native.unresolved.items():
+            self._unresolved.setdefault(name, loader)
+        self.integrity.update(native.integrity)
 
     def _inherit(
         self,
@@ -290,7 +357,7 @@ class _Tracer:
             if unit.top not in reach.standard
         }
         if places:
-            self._places = getattr(self, "_places", set()) | places
+            self._places |= places
 
     def _all_blindspots(self, roles: dict[str, Role]) -> list[Blindspot]:
         names = tuple(roles)
@@ -305,7 +372,18 @@ class _Tracer:
                 unreadable.setdefault((path, what, reason), []).append(name)
         for (path, what, reason), who in sorted(unreadable.items()):
             found.append(Blindspot(what, reason, path, self.side, tuple(who)))
-        places = sorted(getattr(self, "_places", ()))
+        for (path, reason), who in sorted(self._unreadable.items()):
+            found.append(
+                Blindspot("reached library", f"what it needs is not known: {reason}", path, self.side, tuple(who))
+            )
+        for blind in self.natives.caches.blindspots:
+            found.append(Blindspot(blind.what, blind.reason, blind.path, self.side, names))
+        if self._unresolved:
+            needs = ", ".join(
+                f"{name} (for {show(loader)})" for name, loader in sorted(self._unresolved.items())[:_MAX_LINES]
+            )
+            self.caveats[f"needed libraries that are not in the image (the host may give them): {needs}"] = None
+        places = sorted(self._places)
         if places:
             more = f" and {len(places) - _MAX_LINES} more" if len(places) > _MAX_LINES else ""
             self.caveats[

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 
-from imgdiff.model import HOLE, Edge, Pattern
+from imgdiff.model import HOLE, Edge, ElfFacts, Pattern
 from imgdiff.trace.calls import Use
 from imgdiff.trace.graph import Block, Graph, Target, Unit, fill
 
@@ -212,18 +212,26 @@ class Reach:
         self._unchecked.append(name)
 
     def _enter_extension(self, unit: Unit) -> None:
-        """C code calls Python functions and imports modules by name."""
         assert unit.path is not None
         facts = self.graph.facts.elf(unit.path)
-        identifiers = getattr(facts, "identifiers", ())
-        self.refer(identifiers)
+        if isinstance(facts, ElfFacts):
+            self.enter_native(unit, facts)
+
+    def enter_native(self, unit: Unit, facts: ElfFacts) -> None:
+        """C code calls Python functions and imports modules by name: an extension module's, or that of a library
+        behind it."""
+        self.refer(facts.identifiers)
         standard = unit.top in self.standard
-        lasts = self.graph.lasts(unit.top) if unit.parent is not None and not standard else {}
         tops = self.graph.tops() & self.standard if standard else self.graph.tops()
-        for word in identifiers:
-            for name in (*lasts.get(word, ()), *((word,) if word in tops else ())):
-                self._extra(unit, name, "string")
-        for text in getattr(facts, "strings", ()):
+        for word in facts.identifiers:
+            if word in tops:
+                self._extra(unit, word, "string")
+        package = unit.package
+        while package:
+            for word in facts.identifiers:
+                self._extra(unit, f"{package}.{word}", "string")
+            package = package.rpartition(".")[0]
+        for text in facts.strings:
             for target in self.graph.by_string(text, unit.package):
                 self.extra.append((unit, (target, "string", None, None)))
                 self.add(target)

@@ -126,7 +126,7 @@ class Follower:
             return exact[0]
         version = re.search(rb"(\d+\.\d+)", (binary or invoked).rpartition(b"/")[2])
         same = [each for each in environments if version and each.version == version[1].decode()]
-        return (same or list(environments) or [None])[0]
+        return next(iter(same or environments), None)
 
     # Following ------------------------------------------------------------------------------------------------------
 

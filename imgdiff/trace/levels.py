@@ -15,6 +15,7 @@ from imgdiff.model import (
     FileEntry,
     Hop,
     Level,
+    PathRule,
     Resolved,
     Tree,
     Unreadable,
@@ -124,11 +125,13 @@ class Role:
         chains: Chains,
         texts: Iterable[tuple[str, object]],
         wanted_libraries: Mapping[str, int] | None = None,
+        read: Iterable[PathRule] = (),
     ) -> None:
         self._role, self._roots, self._world = role, roots, world
         self._reaches, self._files, self._libraries, self._chains = reaches, files, libraries, chains
         self._texts = list(texts)
         self._wanted_libraries = dict(wanted_libraries or {})
+        self._read = PathRules(read)  # by a compiler that it starts, by a shell on its way
         self._modules: dict[str, tuple[Level, Resolved]] | None = None
         self._names: Names | None = None
         self._dormant: dict[bytes, tuple[Dormant, Unit]] | None = None
@@ -291,7 +294,8 @@ class Role:
             return Evidence(_LEVEL[directory[0]], note=f"it leads to {show(directory[1])}")
         if path.rpartition(b"/")[2] in _SITE_FILES and self._scans_entry_points():
             return Evidence("deferred", note="the role looks for entry points in every distribution")
-        return None
+        rule = self._read.match(path)
+        return None if rule is None else Evidence("deferred", note=rule.reason)
 
     def _scans_entry_points(self) -> bool:
         return any(use.kind == "entry-points" for reach in self._reaches for _, use in reach.uses)
@@ -479,7 +483,8 @@ class Role:
         file = self._files.get(path)
         if file is not None:
             return Evidence(_LEVEL[file.level], note=file.why)
-        return None
+        rule = self._read.match(path)
+        return None if rule is None else Evidence("deferred", note=rule.reason)
 
     def _missing_names(self) -> dict[str, int]:
         """Every module name that reached code asks for and that resolves to nothing, with its level."""

@@ -243,7 +243,7 @@ class Maker:
         for unit, use in list(reach.uses):
             if use.kind == "program":
                 target = child_module(use.argv)
-                if target is not None and not HOLE in target:
+                if target is not None and HOLE not in target:
                     main = main_of(reach.graph, fill(target, unit))
                     if main is not None:
                         reach.extra.append((unit, (main, "program", use.line, use.function)))
