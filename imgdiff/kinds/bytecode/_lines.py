@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+
 from imgdiff.kinds.bytecode.marshal_reader import Code
 
 
@@ -40,33 +42,32 @@ def _linetable(code: Code) -> list[tuple[int, int]]:
     return result
 
 
+_ENTRY = re.compile(rb"[\x80-\xff][\x00-\x7f]*")
+
+
 def _locations(code: Code) -> list[tuple[int, int]]:
-    table = code.linetable
-    size = len(table)
-    position = offset = 0
+    offset = 0
     line = code.firstlineno
     result: list[tuple[int, int]] = []
-    while position < size:
-        first = table[position]
-        position += 1
+    for entry in _ENTRY.findall(code.linetable):
+        first = entry[0]
         kind = (first >> 3) & 15
-        if kind == 13 or kind == 14:  # a signed difference of lines, as a varint
-            value = shift = 0
-            while position < size:
-                byte = table[position]
-                position += 1
+        if kind >= 13:
+            if kind == 15:  # no location
+                offset += ((first & 7) + 1) * 2
+                continue
+            value = shift = 0  # a signed difference of lines, as a varint
+            for byte in entry[1:]:
                 value |= (byte & 63) << shift
                 shift += 6
                 if not byte & 64:
                     break
             line += -(value >> 1) if value & 1 else value >> 1
-        elif 10 <= kind <= 12:
+        elif kind >= 10:
             line += kind - 10
-        if kind != 15:
+        if not result or result[-1][1] != line:
             result.append((offset, line))
         offset += ((first & 7) + 1) * 2
-        while position < size and not table[position] & 128:
-            position += 1
     return result
 
 

@@ -6,9 +6,8 @@ once. What no path reaches (a branch under ``TYPE_CHECKING``) is skipped.
 
 from __future__ import annotations
 
-from imgdiff.kinds import _fold
 from imgdiff.kinds._facts import ScopeBuilder
-from imgdiff.kinds._fold import Dotted
+from imgdiff.kinds._fold import attribute
 from imgdiff.kinds.bytecode._calls import Calls
 from imgdiff.kinds.bytecode._lines import exception_ranges
 from imgdiff.kinds.bytecode._semantics import (
@@ -80,17 +79,18 @@ class Run(Calls):
         stack, labels, frame = self.stack, self.labels, self.frame
         names = self.scope.names
         strings = self.strings
-        local_names = frame.env
+        local_names, module_names = frame.env, self.builder.env
+        unknown, unbound = self.shared.unknown, self.shared.unbound
         plain = frame.kind != "function"
         modern, method_bit, null_first = self.isa.modern, self.isa.method_bit, self.isa.null_first
-        load = self.builder.load
-        rare = self.isa.rare
-        self.dead = again
+        rare, opnames = self.isa.rare, self.isa.names
+        dead = self.dead = again
         dead_start = -1
         extended = 0
         while offset < size:
             if offset in labels:
                 self.arrive(offset)
+                dead = False
                 names, strings = self.scope.names, self.strings
                 if dead_start >= 0:
                     if not again:
@@ -98,7 +98,7 @@ class Run(Calls):
                     dead_start = -1
                 elif again and not self.is_dead(offset):
                     return
-            elif self.dead:
+            elif dead:
                 if dead_start < 0:
                     dead_start = offset
                 offset += 2 + caches[raw[offset]]
@@ -106,32 +106,28 @@ class Run(Calls):
                 continue
             elif again and not self.is_dead(offset):
                 return
-            if offset in starts:
+            if starts and offset in starts:
                 for target, depth in starts[offset]:
                     self.label(target, [None] * depth, self.main, True)
             op = raw[offset]
             arg = raw[offset + 1] | extended
-            kind = kinds[op]
-            if kind == EXTENDED:
-                extended = arg << 8
-                if extended > 0xFFFFFFFF:
-                    raise ValueError("an argument of more than 32 bits")
-                offset += 2
-                continue
             extended = 0
+            kind = kinds[op]
             following = offset + 2 + caches[op]
             if kind == FAST:
                 name = varnames[arg]
                 if plain:
                     stack.append(frame.local(name))
                 else:
-                    stack.append(local_names[name] if name in local_names else Dotted("?" + name))
+                    stack.append(local_names[name] if name in local_names else unknown[name])
             elif kind == CONST:
                 value = consts[arg]
                 type_ = type(value)
                 if type_ is str:
                     strings[value] = strings.get(value, 0) + 1
                     stack.append(value)
+                elif value is None:
+                    stack.append(None)
                 elif type_ is tuple or type_ is Container:
                     self.constant(value)
                 elif type_ is int or type_ is bool or type_ is Code:
@@ -141,82 +137,84 @@ class Run(Calls):
                 self.last = "const"
                 offset = following
                 continue
+            elif kind == RARE:
+                self.offset = offset
+                self.next = following
+                rare[op](self, arg)
+                self.last = opnames[op]
+                offset = following
+                names, strings = self.scope.names, self.strings
+                dead = self.dead
+                continue
             elif kind == ATTR:
+                method = 0
                 if method_bit:
                     method, arg = arg & 1, arg >> 1
-                else:
-                    method = 0
                 name = codenames[arg]
                 names.add(name)
-                value = _fold.attribute(self.scope.patterns, stack.pop(), name)
-                if method:
-                    if null_first:
-                        stack.append(None)
-                        stack.append(value)
-                    else:
-                        stack.append(value)
-                        stack.append(None)
+                value = attribute(self.scope.patterns, stack.pop(), name)
+                if not method:
+                    stack.append(value)
+                elif null_first:
+                    stack.append(None)
+                    stack.append(value)
                 else:
                     stack.append(value)
+                    stack.append(None)
+            elif kind == NOTHING:
+                offset = following
+                continue
+            elif kind == CALL:
+                self.offset = offset
+                self._call(arg)
+                names, strings = self.scope.names, self.strings
             elif kind == GLOBAL:
                 null = 0
                 if modern:
                     null, arg = arg & 1, arg >> 1
                 name = codenames[arg]
                 names.add(name)
-                if null:
-                    if null_first:
-                        stack.append(None)
-                        stack.append(load(name))
-                    else:
-                        stack.append(load(name))
-                        stack.append(None)
+                value = module_names[name] if name in module_names else unbound[name]
+                if not null:
+                    stack.append(value)
+                elif null_first:
+                    stack.append(None)
+                    stack.append(value)
                 else:
-                    stack.append(load(name))
-            elif kind == CALL:
-                self.offset = offset
-                self._call(arg)
-                names, strings = self.scope.names, self.strings
+                    stack.append(value)
+                    stack.append(None)
             elif kind == STORE:
                 value = stack.pop()
-                name = varnames[arg]
                 if value is not None:
-                    frame.bind(name, value, self.handler)
+                    frame.bind(varnames[arg], value, self.handler)
             elif kind == SIMPLE:
                 pops, pushes = effects[op]
                 if pops:
                     if pops > len(stack):
                         raise IndexError("the stack underflows")
                     del stack[-pops:]
-                if pushes == 1:
-                    stack.append(None)
-                elif pushes:
+                if pushes:
                     stack.extend([None] * pushes)
-            elif kind == NAME:
-                self.offset = offset
-                self.load_name(codenames[arg], raw)
             elif kind == METHOD:
                 name = codenames[arg]
                 names.add(name)
-                value = _fold.attribute(self.scope.patterns, stack.pop(), name)
+                value = attribute(self.scope.patterns, stack.pop(), name)
                 stack.append(None)
                 stack.append(value)
-            elif kind == NOTHING:
-                offset = following
-                continue
-            elif kind == RARE:
+            elif kind == NAME:
                 self.offset = offset
-                self.next = following
-                rare[op](self, arg)
-                self.last = self.isa.names[op]
-                offset = following
-                names, strings = self.scope.names, self.strings
+                self.load_name(codenames[arg], raw)
+            elif kind == EXTENDED:
+                extended = arg << 8
+                if extended > 0xFFFFFFFF:
+                    raise ValueError("an argument of more than 32 bits")
+                offset += 2
                 continue
             else:
                 raise ValueError(f"unknown instruction {op}")
             self.last = ""
             offset = following
-        if self.dead and dead_start >= 0 and not again:
+        if dead and dead_start >= 0 and not again:
             self.dead_spans.append((dead_start, offset))
 
     def _call(self, count: int) -> None:

@@ -79,6 +79,22 @@ class Frame:
 Event = tuple[int, bool, Callable[[bool], None]]
 
 
+class _Unknown(dict[str, Dotted]):
+    """The values of local variables that do not fold."""
+
+    def __missing__(self, name: str) -> Dotted:
+        value = self[name] = Dotted("?" + name)
+        return value
+
+
+class _Unbound(dict[str, Value]):
+    """The values of global names that nothing in the module binds."""
+
+    def __missing__(self, name: str) -> Value:
+        value = self[name] = _fold.name(name)
+        return value
+
+
 class Shared:
     """What the runs over all code objects of one module share."""
 
@@ -87,6 +103,8 @@ class Shared:
         self.builder = builder
         self.loaded: dict[int, dict[str, int]] = {}
         self.queue: list[Function] = []
+        self.unknown = _Unknown()
+        self.unbound = _Unbound()
         self.depth = 0
 
     def counts(self, scope: ScopeBuilder) -> dict[str, int]:

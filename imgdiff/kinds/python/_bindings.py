@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -31,6 +32,60 @@ class Bindings:
         return self.counts.keys() - self.global_ - self.nonlocal_
 
 
+class Lines:
+    """The numbers of the source lines that hold some token (or a text that looks like it)."""
+
+    __slots__ = ("numbers",)
+
+    def __init__(self, source: bytes, token: bytes) -> None:
+        self.numbers: list[int] = []
+        if token in source:
+            self.numbers = [number for number, line in enumerate(source.splitlines(), 1) if token in line]
+
+    def touch(self, node: ast.stmt | ast.expr) -> bool:
+        """Tell whether one of the lines is a node's."""
+        index = bisect_left(self.numbers, node.lineno)
+        return index < len(self.numbers) and self.numbers[index] <= (node.end_lineno or node.lineno)
+
+
+def global_bindings(body: Sequence[ast.stmt], lines: Lines, walrus: Lines) -> list[str]:
+    """Return the names that functions and classes bind in their module by declaring them global."""
+    names: list[str] = []
+    stack: list[Any] = list(body) if lines.numbers else []
+    while stack:
+        node = stack.pop()
+        if isinstance(node, ast.stmt) and not lines.touch(node):
+            continue
+        if isinstance(node, _FUNCTIONS):
+            found = bindings(node.body, walrus)
+            names += found.global_ & found.counts.keys()
+        for field in ("body", "orelse", "handlers", "finalbody", "cases"):
+            stack.extend(getattr(node, field, ()))
+    return names
+
+
+_SKIPPED = frozenset(
+    {"ctx", "op", "ops", "type_comment", "kind", "name", "id", "attr", "arg", "asname", "module", "level"}
+)
+_FIELDS: dict[type, tuple[str, ...]] = {}
+
+
+def children(node: ast.AST) -> list[ast.AST]:
+    """Return a node's children but for contexts and operators (``ast.iter_child_nodes`` costs four times as much)."""
+    kind = type(node)
+    fields = _FIELDS.get(kind)
+    if fields is None:
+        fields = _FIELDS[kind] = tuple([field for field in kind._fields if field not in _SKIPPED])
+    found: list[ast.AST] = []
+    for field in fields:
+        value = getattr(node, field, None)
+        if type(value) is list:
+            found.extend([item for item in value if isinstance(item, ast.AST)])
+        elif isinstance(value, ast.AST):
+            found.append(value)
+    return found
+
+
 def parameters(arguments: ast.arguments) -> list[str]:
     """Return the names of a function's parameters."""
     names = [arg.arg for arg in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
@@ -41,8 +96,8 @@ def parameters(arguments: ast.arguments) -> list[str]:
     return names
 
 
-def bindings(body: Iterable[ast.stmt], walrus: bool) -> Bindings:
-    """Return what the statements bind in their own scope. ``walrus``: the source has assignment expressions."""
+def bindings(body: Sequence[ast.stmt], walrus: Lines) -> Bindings:
+    """Return what the statements bind in their own scope. ``walrus``: where the source has assignment expressions."""
     found = Bindings()
     stack: list[tuple[ast.AST, int]] = [(statement, 1) for statement in body]
     while stack:
@@ -50,8 +105,9 @@ def bindings(body: Iterable[ast.stmt], walrus: bool) -> Bindings:
         handler = _HANDLERS.get(type(node))
         if handler is not None:
             handler(found, node, times, stack)
-    if walrus:
-        _walrus(found, body)
+    for statement in body if walrus.numbers else ():
+        if walrus.touch(statement):
+            _walrus(found, [statement])
     return found
 
 
@@ -202,4 +258,4 @@ def _walrus(found: Bindings, body: Iterable[ast.stmt]) -> None:
                 stack.extend(node.args.defaults)
                 stack.extend([default for default in node.args.kw_defaults if default is not None])
         else:
-            stack.extend(ast.iter_child_nodes(node))
+            stack.extend(children(node))

@@ -10,7 +10,7 @@ from imgdiff.kinds import _fold
 from imgdiff.kinds._callees import INTERESTING, LAZY_MAKERS
 from imgdiff.kinds._facts import record, remembered
 from imgdiff.kinds._fold import Bound, Dotted, Map, Value
-from imgdiff.kinds.python._bindings import bindings, parameters
+from imgdiff.kinds.python._bindings import bindings, children, parameters
 from imgdiff.kinds.python._folding import EMPTY, Folding, constant_text
 from imgdiff.model import HOLE_NAME
 
@@ -85,7 +85,7 @@ class Expressions(Folding):
                     if handler is not None:
                         handler(self, node, stack)
                     else:
-                        stack.extend(ast.iter_child_nodes(node))
+                        stack.extend(children(node))
             if not todo:
                 break
             node, self.conditional, frame.shadow = todo.pop()
@@ -215,8 +215,9 @@ class Expressions(Folding):
         stack.extend(node.args.defaults)
         stack.extend([default for default in node.args.kw_defaults if default is not None])
         own = set(parameters(node.args))
-        if self.walrus:
-            own |= bindings([ast.Expr(node.body)], True).locals()
+        if self.walrus.touch(node):
+            body = ast.copy_location(ast.Expr(node.body), node.body)
+            own |= bindings([body], self.walrus).locals()
         self.todo.append((node.body, True, self.frame.shadow | own))
 
     def e_comprehension(self, node: Any, stack: list[ast.AST]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from imgdiff.kinds import _fold
 from imgdiff.kinds._facts import ModuleBuilder, ScopeBuilder
 from imgdiff.kinds._fold import STAR, Bound, Dotted, Made, Map, Value
+from imgdiff.kinds.python._bindings import Lines
 from imgdiff.model import HOLE
 
 MAX_DEPTH = 60
@@ -54,8 +55,8 @@ class Folding:
 
     def __init__(self, tree: ast.Module, source: bytes) -> None:
         self.tree = tree
-        self.walrus = b":=" in source
-        self.globals = b"global" in source
+        self.walrus = Lines(source, b":=")
+        self.globals = Lines(source, b"global")
         self.builder = ModuleBuilder()
         self.scope = self.builder.module
         self.frame = Frame(False, EMPTY, "", None)

@@ -13,7 +13,7 @@ from typing import Any, Literal
 from imgdiff.kinds._facts import VERSION, ScopeBuilder, parse
 from imgdiff.kinds._fold import Dotted
 from imgdiff.kinds.python._assignments import Assignments
-from imgdiff.kinds.python._bindings import bindings, parameters
+from imgdiff.kinds.python._bindings import bindings, global_bindings, parameters
 from imgdiff.kinds.python._folding import EMPTY, Frame
 from imgdiff.kinds.python._plain import binds_only
 from imgdiff.model import ModuleFacts, Unreadable
@@ -47,8 +47,8 @@ class _Module(Assignments):
         body = self.tree.body
         found = bindings(body, self.walrus)
         self.builder.counts = found.counts
-        if self.globals:
-            self._count_globals()
+        for name in global_bindings(body, self.globals, self.walrus):
+            self.builder.counts[name] = self.builder.counts.get(name, 0) + 2
         self.future = any(
             isinstance(statement, ast.ImportFrom)
             and statement.module == "__future__"
@@ -61,15 +61,6 @@ class _Module(Assignments):
             node, scope, outer = self.queue.pop()
             self._function(node, scope, outer)
         return self.builder.build()
-
-    def _count_globals(self) -> None:
-        """A function or class that declares a name global can bind it: such names don't fold."""
-        counts = self.builder.counts
-        for node in ast.walk(self.tree):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                found = bindings(node.body, self.walrus)
-                for name in found.global_ & found.counts.keys():
-                    counts[name] = counts.get(name, 0) + 2
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: ScopeBuilder, outer: Frame) -> None:
         found = bindings(node.body, self.walrus)
