@@ -3,10 +3,11 @@
 A file of up to 8 MB is buffered and read as :func:`imgdiff.kinds.elf.facts.facts` reads it. Of a larger one these are
 kept: what lies before its code (symbols and names are there), writable segments, the dynamic section, notes and section
 headers; the rest is looked through for strings as it comes. Code is passed over: a segment of its own as a whole, and
-in a segment that mixes code with data each 64 KB that samples like x86-64 code. Device code is passed over where
-its container says how long it is. All these are guesses that save time. At the end the section headers tell where
-strings can lie, and where a guess passed over such a byte the answer is :class:`Unreadable`, with ``SECOND_READ`` as
-its reason: then the caller reads the file once more with random access. So both ways give the same facts, or none.
+in a segment that mixes code with data each 128 KB that samples like x86-64 code or unwind tables. Device code is
+passed over where its container says how long it is. All these are guesses that save time. At the end the section
+headers tell where strings can lie, and where a guess passed over such a byte the answer is :class:`Unreadable`, with
+``SECOND_READ`` as its reason: then the caller reads the file once more with random access. So both ways give the same
+facts, or none.
 """
 
 from __future__ import annotations
@@ -34,10 +35,12 @@ NAMES = 1 << 16  # kept before the section headers: their names lie there
 HEADERS = 8 << 20  # of section headers
 FIRST = 1 << 16  # bytes in which the program headers must lie
 MAX_CARRY = 16 << 20  # a printable run that is longer than this ends the guessing
-PIECE = 1 << 16
+PIECE = 1 << 17
 SAMPLE = 1 << 10
 SMALL_DATA = 1 << 18  # looked through in any case before the unwind tables: a small .rodata lies there
 CODE_SHARE = 0.13  # share of the bytes below: over it in 99.4% of 8,800 samples of x86-64 code, in 0.4% of .rodata
+UNWIND_SHARE = 0.07  # the same for .eh_frame, which gold puts before its index: over it in 80% of 656 samples
+_UNWIND_BYTES = b"\x0e\x0c\x86\x8c\x83\x8d\x8e\x8f"
 _CODE_BYTES = b"\x48\x8b\x89\xc5\x62\x4c\x41\x0f\xe8\x24\x44\x83\x8d\xc4\x85"
 _OFFSET = itemgetter(0)
 _PT_GNU_EH_FRAME = 0x6474E550
@@ -142,7 +145,8 @@ class _Pass:
         self._carry = b""
         self._hop = 0  # no byte before this offset is looked at: device code
         self._markers: tuple[bytes, ...] = ()
-        self._passed: tuple[int, bytes] | None = None  # the last piece that was taken for code, and where
+        # the last piece that was taken for code, and where; a view is good until the chunk ends
+        self._passed: tuple[int, memoryview | bytes] | None = None
         self._in_data = True
         self._size = size
         self._hunt = False
@@ -161,6 +165,8 @@ class _Pass:
             if start < end:
                 self._span(span, view[start - at : end - at], start)
             if span.end > stop:
+                if self._passed is not None:
+                    self._passed = (self._passed[0], bytes(self._passed[1]))
                 break
             self._end_span(span, bytes(view[span.end - at : span.end - at + 1]))
 
@@ -196,7 +202,7 @@ class _Pass:
         start = 0
         while start < len(view) and at + start - span.start < FRONT:
             piece = view[start : start + PIECE]
-            if self._is_code(piece):
+            if self._is_dull(piece):
                 break
             self.kept.add(piece, at + start)
             start += len(piece)
@@ -214,7 +220,7 @@ class _Pass:
         return self._front, view[start:]
 
     def _classify(self, piece: memoryview, at: int) -> None:
-        if at < self._hop or not self._is_code(piece):
+        if at < self._hop or not self._is_dull(piece):
             if self._passed is not None:
                 start, data = self._passed
                 self._passed = None
@@ -226,17 +232,22 @@ class _Pass:
             self._look(piece, at)
         else:
             self._flush(bytes(piece[:1]))
-            self._passed = (at, bytes(piece))
+            self._passed = (at, piece)
 
-    def _is_code(self, piece: memoryview) -> bool:
+    def _is_dull(self, piece: memoryview) -> bool:
         if self._machine != EM_X86_64 or len(piece) < SAMPLE:
             return False
+        kinds = set()
         for quarter in (1, 3):
             middle = len(piece) * quarter // 4
             sample = bytes(piece[max(0, middle - SAMPLE // 2) : middle + SAMPLE // 2])
-            if len(sample.translate(None, _CODE_BYTES)) > (1 - CODE_SHARE) * len(sample):
+            if len(sample.translate(None, _CODE_BYTES)) <= (1 - CODE_SHARE) * len(sample):
+                kinds.add("code")
+            elif len(sample.translate(None, _UNWIND_BYTES)) <= (1 - UNWIND_SHARE) * len(sample):
+                kinds.add("unwind")
+            else:
                 return False
-        return True
+        return len(kinds) == 1
 
     def _look(self, view: memoryview, at: int) -> None:
         """Collect the runs of a stretch of data."""

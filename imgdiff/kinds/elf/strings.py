@@ -40,7 +40,9 @@ _WIDE = bytes(0x61 if 0x20 <= c < 0x7F or c == 9 or c >= 0x80 else 0 for c in ra
 _PLAIN = bytes(0x61 if 0x20 <= c < 0x7F or c == 9 else 0 for c in range(256))
 _LAST_WIDE = re.compile(rb"(?:[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3})\Z")
 _TEXT = re.compile(rb"(?:[\t\x20-\x7e]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3})+")
-_IDENTIFIER = re.compile(rb"(?<![\t\x20-\x7e\x80-\xff])[A-Za-z_][A-Za-z0-9_]+(?=\0)")
+_WORD = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
+_CLASSES = bytes(0x61 if c in _WORD else c and (0x21 if c >= 0x20 and c != 0x7F or c == 9 else 1) for c in range(256))
+_IDENTIFIERS = tuple(re.compile(before + rb"(a{2,})(?=\0)") for before in (b"\0", b"\1", rb"\A"))
 
 
 class Run(NamedTuple):
@@ -103,10 +105,15 @@ def runs(data: bytes, base: int, end: int | None = None) -> Iterator[Run]:
 
 
 def identifiers(data: bytes, base: int, end: int | None = None) -> Iterator[Run]:
-    """Yield the NUL-terminated strings in ``data[:end]`` that are ASCII identifiers of two characters or more."""
-    stop = len(data) if end is None else end
-    for found in _IDENTIFIER.finditer(data, 0, min(stop + 1, len(data))):
-        yield Run(base + found.start(), found.group(), True)
+    """Yield the NUL-terminated strings in ``data[:end]`` that are ASCII identifiers of two characters or more, in no
+    order. A string starts behind a byte that can't be printed."""
+    stop = len(data) if end is None else min(end + 1, len(data))
+    classes = data[:stop].translate(_CLASSES)
+    for pattern in _IDENTIFIERS:
+        for found in pattern.finditer(classes):
+            start, after = found.span(1)
+            if not 0x30 <= data[start] <= 0x39:
+                yield Run(base + start, data[start:after], True)
 
 
 def _extend(data: bytes, plain: bytes, start: int, place: int) -> tuple[int, int]:
