@@ -135,6 +135,7 @@ class _Matchers:
         self._literal: dict[bytes, list[tuple[re.Pattern[bytes], object]]] = {}
         self._holed: dict[bytes, list[tuple[re.Pattern[bytes], object]]] = {}
         seen: set[str] = set()
+        holed: dict[bytes, tuple[bytes, ...]] = {}
         for (pattern, own), source in sorted(patterns.items(), key=lambda item: item[0]):
             if pattern in seen:
                 continue
@@ -144,15 +145,16 @@ class _Matchers:
             seen.add(pattern)
             tail = pattern.rstrip("/").rpartition("/")[2]
             if HOLE in tail:
+                holed[_component(tail)] = tuple(tail.encode("utf-8", "surrogateescape").split(HOLE.encode()))
                 self._holed.setdefault(_component(tail), []).append((regex, source))
             else:
                 self._literal.setdefault(tail.encode("utf-8", "surrogateescape"), []).append((regex, source))
-        self._tails = [re.compile(tail, re.DOTALL) for tail in sorted(self._holed)]
-        ordered = sorted(self._holed)
-        self._any = [
-            re.compile(b"|".join(b"(?:" + each + b")" for each in ordered[start : start + 100]), re.DOTALL)
-            for start in range(0, len(ordered), 100)
-        ]
+        self._by_trigram: dict[bytes, list[tuple[tuple[bytes, ...], bytes]]] = {}
+        self._short: list[tuple[tuple[bytes, ...], bytes]] = []  # tails that fix no three characters in a row
+        for tail, pieces in sorted(holed.items()):
+            longest = max(pieces, key=len)
+            bucket = self._short if len(longest) < 3 else self._by_trigram.setdefault(longest[:3], [])
+            bucket.append((pieces, tail))
         self._by_name: dict[bytes, list[tuple[re.Pattern[bytes], object]]] = {}
 
     def find(self, path: bytes) -> object | None:
@@ -169,12 +171,25 @@ class _Matchers:
 
     def _candidates(self, name: bytes) -> list[tuple[re.Pattern[bytes], object]]:
         found = list(self._literal.get(name, ()))
-        for number, combined in enumerate(self._any):
-            if combined.fullmatch(name):
-                for tail in self._tails[number * 100 : number * 100 + 100]:
-                    if tail.fullmatch(name):
-                        found += self._holed[tail.pattern]
+        tails = {tail for pieces, tail in self._short if _fits(pieces, name)}
+        for trigram in {name[start : start + 3] for start in range(len(name) - 2)}:
+            tails.update(tail for pieces, tail in self._by_trigram.get(trigram, ()) if _fits(pieces, name))
+        for tail in sorted(tails):
+            found += self._holed[tail]
         return found
+
+
+def _fits(pieces: tuple[bytes, ...], name: bytes) -> bool:
+    """Tell whether a name is these pieces in order with anything between them."""
+    if len(name) < sum(map(len, pieces)) or not name.startswith(pieces[0]) or not name.endswith(pieces[-1]):
+        return False
+    at, end = len(pieces[0]), len(name) - len(pieces[-1])
+    for piece in pieces[1:-1]:
+        at = name.find(piece, at, end)
+        if at < 0:
+            return False
+        at += len(piece)
+    return at <= end
 
 
 def pattern_regex(pattern: str, own: bytes = b"") -> re.Pattern[bytes] | None:
