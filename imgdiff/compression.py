@@ -7,9 +7,10 @@ tar. Which one it is is told by the first bytes, never by a media type, since th
 from __future__ import annotations
 
 import gzip
+import shutil
 import sys
 import zlib
-from typing import Final, Literal, Protocol, cast
+from typing import BinaryIO, Final, Literal, Protocol, cast
 
 from isal import igzip, igzip_lib, isal_zlib
 
@@ -191,6 +192,17 @@ def inflate(packed: bytes, size: int) -> bytes:
 def crc32(data: bytes | memoryview, value: int = 0) -> int:
     """Return the CRC-32 of zlib, at six times its speed."""
     return isal_zlib.crc32(data, value)
+
+
+def adler32(data: bytes) -> int:
+    """Return the Adler-32 (RFC 1950)."""
+    return isal_zlib.adler32(data)
+
+
+def compress_zstd(source: BinaryIO, target: BinaryIO, level: int = 3) -> None:
+    """Copy a file as one zstd frame."""
+    with zstd.ZstdFile(target, "wb", level=level) as packed:
+        shutil.copyfileobj(source, packed, CHUNK)
 
 
 def pack(data: bytes, level: int = 3) -> bytes:

@@ -5,14 +5,16 @@ Where readers differ, this one sides with Go's archive/tar, since every containe
 
 from __future__ import annotations
 
-import zlib
+import struct
 from typing import Final
 
 import msgspec
 
+from imgdiff.compression import adler32
+
 BLOCK: Final = 512
 ZERO_BLOCK: Final = bytes(BLOCK)
-_ADLER: Final = 65521  # the modulus of Adler-32 (RFC 1950)
+_FIELDS: Final = struct.Struct("100s8s8s8s12s12s8s1s100s6s2s").unpack_from  # up to the version, in the order of ustar
 NANOSECONDS: Final = 1_000_000_000
 
 
@@ -82,43 +84,51 @@ def checksum_fits(block: bytes) -> bool:
     Adler-32 starts at one and adds the bytes modulo 65521, and C adds faster than Python. Sums over signed bytes,
     as some old writers made them, count as well.
     """
+    field = block[148:156]
     try:
-        stated = number(block[148:156])
-    except TarError:
+        digits = field.strip(b" \0")
+        stated = int(digits, 8) if digits.isdigit() else _number(field)
+    except (TarError, ValueError):
         return False
-    rest = sum(block[148:156]) - 8 * 32
-    if ((zlib.adler32(block) & 0xFFFF) - 1 - rest - stated) % _ADLER == 0:
+    if (adler32(block) & 0xFFFF) - 1 - sum(field) + 8 * 32 == stated:
         return True
-    signed = sum(byte - 256 if byte > 127 else byte for byte in block[:148] + block[156:])
-    return stated == signed + 8 * 32
+    exact = sum(block) - sum(field) + 8 * 32
+    signed = exact - 256 * sum(byte > 127 for byte in block[:148] + block[156:])
+    return stated in (exact, signed)
 
 
 def parse(block: bytes) -> Header:
     """Read one header block whose checksum was checked. Raises TarError on numbers that are none."""
-    magic = block[257:263]
-    name = text(block[:100])
+    raw, mode, uid, gid, size_field, mtime, _, kind, link, magic, version = _FIELDS(block)
+    name = raw.partition(b"\0")[0]
     major = minor = 0
-    kind = block[156:157]
-    if magic == b"ustar\0":
-        if block[345]:
+    if block[345]:
+        if magic == b"ustar\0":
             star = block[508:512] == b"tar\0"
             name = text(block[345 : 476 if star else 500]) + b"/" + name
-    elif magic == b"ustar " and block[263:265] == b" \0" and block[345]:
-        name = _old_go_prefix(block, name)
+        elif magic == b"ustar " and version == b" \0":
+            name = _old_go_prefix(block, name)
     if kind in b"34" and magic[:5] == b"ustar":
         major, minor = number(block[329:337]), number(block[337:345])
-    size = number(block[124:136])
+    size = number(size_field)
     if size < 0:
         raise TarError("has a header with a negative size")
+    get = _numbers.get
+    if (mode_number := get(mode)) is None:
+        mode_number = number(mode)
+    if (uid_number := get(uid)) is None:
+        uid_number = number(uid)
+    if (gid_number := get(gid)) is None:
+        gid_number = number(gid)
     return Header(
         name,
         kind,
-        number(block[100:108]),
-        number(block[108:116]),
-        number(block[116:124]),
+        mode_number,
+        uid_number,
+        gid_number,
         size,
-        number(block[136:148]) * NANOSECONDS,
-        text(block[157:257]) if block[157] else b"",
+        number(mtime) * NANOSECONDS,
+        link.partition(b"\0")[0] if block[157] else b"",
         major,
         minor,
     )

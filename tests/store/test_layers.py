@@ -329,16 +329,17 @@ def test_a_directory_that_cannot_be_made_is_one_sentence(tmp_path: Path, place: 
     assert "--no-cache" in str(caught.value.hint)
 
 
+def _commit_to(store: Store, path: Path) -> None:
+    with path.open("wb", buffering=0) as file, store.writer() as writer:
+        writer._pack._file = file
+        writer.commit(an_index())
+
+
 def test_a_full_disk_is_one_sentence(store: Store) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("there is no /dev/full")
-    with (
-        Path("/dev/full").open("wb", buffering=0) as full,
-        pytest.raises(CacheError, match="No space left"),
-        store.writer() as writer,
-    ):
-        writer._pack._file = full
-        writer.commit(an_index())
+    with pytest.raises(CacheError, match="No space left"):
+        _commit_to(store, Path("/dev/full"))
     assert files_of(store) == []
 
 
