@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 
@@ -16,7 +17,8 @@ _MIN_STEM = 3  # letters and digits that a file-name pattern must fix to name an
 _MAX_TOKEN = 4096
 
 
-def tokens_of(text: str) -> tuple[list[str], list[str]]:
+@functools.lru_cache(maxsize=500_000)  # roles and images have most of their strings in common
+def tokens_of(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return (names, patterns) that a string could hold as paths: the whole, its words and the parts of words."""
     found: dict[str, None] = {}
     for piece in (text, *_PIECES.findall(text), *_FINER.findall(text)):
@@ -29,7 +31,7 @@ def tokens_of(text: str) -> tuple[list[str], list[str]]:
             patterns.append(_FORMAT.sub(HOLE, piece))
         if HOLE not in piece:
             names.append(_normal(piece))
-    return names, patterns
+    return tuple(names), tuple(patterns)
 
 
 def _normal(piece: str) -> str:
@@ -132,30 +134,29 @@ class _Matchers:
     """Patterns by the last part of the path that they ask for: most paths fail there."""
 
     def __init__(self, patterns: Mapping[tuple[str, bytes], object]) -> None:
-        self._literal: dict[bytes, list[tuple[re.Pattern[bytes], object]]] = {}
-        self._holed: dict[bytes, list[tuple[re.Pattern[bytes], object]]] = {}
+        self._literal: dict[bytes, list[tuple[str, object]]] = {}
+        self._holed: dict[bytes, list[tuple[str, object]]] = {}
         seen: set[str] = set()
         holed: dict[bytes, tuple[bytes, ...]] = {}
         for (pattern, own), source in sorted(patterns.items(), key=lambda item: item[0]):
             if pattern in seen:
                 continue
-            regex = pattern_regex(pattern, own)
-            if regex is None:
+            if not fixes_enough(pattern, own):
                 continue
             seen.add(pattern)
-            tail = pattern.rstrip("/").rpartition("/")[2]
-            if HOLE in tail:
-                holed[_component(tail)] = tuple(tail.encode("utf-8", "surrogateescape").split(HOLE.encode()))
-                self._holed.setdefault(_component(tail), []).append((regex, source))
+            tail = pattern.rstrip("/").rpartition("/")[2].encode("utf-8", "surrogateescape")
+            if HOLE.encode() in tail:
+                holed[tail] = tuple(tail.split(HOLE.encode()))
+                self._holed.setdefault(tail, []).append((pattern, source))
             else:
-                self._literal.setdefault(tail.encode("utf-8", "surrogateescape"), []).append((regex, source))
+                self._literal.setdefault(tail, []).append((pattern, source))
         self._by_trigram: dict[bytes, list[tuple[tuple[bytes, ...], bytes]]] = {}
         self._short: list[tuple[tuple[bytes, ...], bytes]] = []  # tails that fix no three characters in a row
-        for tail, pieces in sorted(holed.items()):
+        for ending, pieces in sorted(holed.items()):
             longest = max(pieces, key=len)
             bucket = self._short if len(longest) < 3 else self._by_trigram.setdefault(longest[:3], [])
-            bucket.append((pieces, tail))
-        self._by_name: dict[bytes, list[tuple[re.Pattern[bytes], object]]] = {}
+            bucket.append((pieces, ending))
+        self._by_name: dict[bytes, list[tuple[str, object]]] = {}
 
     def find(self, path: bytes) -> object | None:
         """Return the source of the first pattern that can name a path."""
@@ -164,12 +165,12 @@ class _Matchers:
         if candidates is None:
             candidates = self._by_name[name] = self._candidates(name)
         absolute = b"/" + path
-        for regex, source in candidates:
-            if regex.fullmatch(absolute):
+        for pattern, source in candidates:
+            if pattern_regex(pattern).fullmatch(absolute):
                 return source
         return None
 
-    def _candidates(self, name: bytes) -> list[tuple[re.Pattern[bytes], object]]:
+    def _candidates(self, name: bytes) -> list[tuple[str, object]]:
         found = list(self._literal.get(name, ()))
         tails = {tail for pieces, tail in self._short if _fits(pieces, name)}
         for trigram in {name[start : start + 3] for start in range(len(name) - 2)}:
@@ -192,8 +193,8 @@ def _fits(pieces: tuple[bytes, ...], name: bytes) -> bool:
     return at <= end
 
 
-def pattern_regex(pattern: str, own: bytes = b"") -> re.Pattern[bytes] | None:
-    """Return what matches the absolute paths that a pattern can name; None where it fixes too little to name any.
+def fixes_enough(pattern: str, own: bytes = b"") -> bool:
+    """Tell whether a pattern fixes enough of a path to name any.
 
     ``own`` is the path of the module that builds it: the directories above that fix nothing.
     """
@@ -213,9 +214,14 @@ def pattern_regex(pattern: str, own: bytes = b"") -> re.Pattern[bytes] | None:
             shared += 1
         directories = directories[shared:]
     if fixed < _MIN_STEM and len(directories) < 2:
-        return None
-    if tail.replace(HOLE, "") in common().common_names:
-        return None
+        return False
+    return tail.replace(HOLE, "") not in common().common_names
+
+
+@functools.cache
+def pattern_regex(pattern: str) -> re.Pattern[bytes]:
+    """Return what matches the absolute paths that a pattern can name."""
+    absolute = pattern.startswith("/")
     parts = [part for part in pattern.split("/") if part not in ("", ".", "..", "~")]
     body = b"/".join(_component(part) for part in parts)
     return re.compile((b"/" if absolute else b"(?:.*/)?/?") + body, re.DOTALL)
