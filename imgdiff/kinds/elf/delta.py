@@ -37,7 +37,7 @@ from imgdiff.kinds.elf import layout
 from imgdiff.kinds.elf.describe import describe, exports, symbols_at
 from imgdiff.kinds.elf.differing import Tally, equal_but_for, tally
 from imgdiff.kinds.elf.facts import Layout, is_device_section, read_layout
-from imgdiff.kinds.elf.layout import Access, ElfError
+from imgdiff.kinds.elf.layout import ElfError
 from imgdiff.model import Delta
 
 MAX_SECTIONS = 40
@@ -66,15 +66,8 @@ class File:
     """One of the two files, with its layout and regions. Raises ElfError where it can't be taken apart."""
 
     def __init__(self, file: BinaryIO | bytes) -> None:
-        opened = BytesIO(file) if isinstance(file, bytes) else file
-        self.size = opened.seek(0, 2)
-
-        def read(offset: int, length: int) -> bytes:
-            opened.seek(offset)
-            return opened.read(length)
-
-        self.read: Access = read
-        self.parts: Layout = read_layout(read, self.size)
+        self.read, self.size = layout.reader(BytesIO(file) if isinstance(file, bytes) else file)
+        self.parts: Layout = read_layout(self.read, self.size)
         self.loads = [(s.offset, s.end) for s in self.parts.segments if s.type == layout.PT_LOAD and s.filesz]
         self.regions = _regions(self)
 

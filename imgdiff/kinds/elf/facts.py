@@ -101,13 +101,7 @@ def facts(file: BinaryIO | bytes) -> ElfFacts | Unreadable | None:
     """Return what an ELF file refers to, None if it is none, or why that can't be told. ``file`` must be seekable."""
     if isinstance(file, bytes):
         file = BytesIO(file)
-    opened = file
-    size = opened.seek(0, 2)
-
-    def read(offset: int, length: int) -> bytes:
-        opened.seek(offset)
-        return opened.read(length)
-
+    read, size = layout.reader(file)
     if read(0, 4) != layout.MAGIC:
         return None
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
 MAGIC = b"\x7fELF"
 ET_REL, ET_EXEC, ET_DYN, ET_CORE = 1, 2, 3, 4
@@ -86,6 +86,19 @@ class Section(NamedTuple):
     def end(self) -> int:
         """File offset behind its last byte."""
         return self.offset + self.size
+
+
+def reader(file: BinaryIO) -> tuple[Access, int]:
+    """Return an access to a seekable file, and its size in bytes. An offset behind the end reads nothing."""
+    size = file.seek(0, 2)
+
+    def read(offset: int, length: int) -> bytes:
+        if offset >= size:
+            return b""
+        file.seek(offset)
+        return file.read(min(length, size - offset))
+
+    return read, size
 
 
 def header(read: Access, size: int) -> Header:

@@ -134,9 +134,13 @@ class _Pass:
         head = layout.header(read, size)
         segments = layout.segments(read, head)
         self.kept = Kept()
-        self._machine = head.machine
+        # the first segment holds code beside data, of a machine whose code we know
+        self._mixed = head.machine == EM_X86_64 and any(
+            s.type == layout.PT_LOAD and not s.offset and s.flags & layout.PF_X for s in segments
+        )
         self._plan = _plan(head, segments, self.kept)
         self._next = 0  # index of the first span that is not behind us
+        self._code = False  # the last piece before it looked like code
         self._front = 0  # where keeping what lies before the code ended
         self._looked: list[tuple[int, int]] = []  # ranges whose runs are in _runs
         self._runs: list[Run] = []
@@ -198,11 +202,12 @@ class _Pass:
                 self._classify(view[start : start + PIECE], at + start)
 
     def _keep_front(self, span: Span, view: memoryview, at: int) -> tuple[int, memoryview]:
-        """Keep pieces up to the first that looks like code; return the rest with its place."""
+        """Keep pieces up to the second in a row that looks like code; return the rest with its place."""
         start = 0
         while start < len(view) and at + start - span.start < FRONT:
             piece = view[start : start + PIECE]
-            if self._is_dull(piece):
+            before, self._code = self._code, self._mixed and _kind(piece) == "code"
+            if before and self._code:
                 break
             self.kept.add(piece, at + start)
             start += len(piece)
@@ -220,7 +225,7 @@ class _Pass:
         return self._front, view[start:]
 
     def _classify(self, piece: memoryview, at: int) -> None:
-        if at < self._hop or not self._is_dull(piece):
+        if at < self._hop or not self._mixed or _kind(piece) == "data":
             if self._passed is not None:
                 start, data = self._passed
                 self._passed = None
@@ -233,21 +238,6 @@ class _Pass:
         else:
             self._flush(bytes(piece[:1]))
             self._passed = (at, piece)
-
-    def _is_dull(self, piece: memoryview) -> bool:
-        if self._machine != EM_X86_64 or len(piece) < SAMPLE:
-            return False
-        kinds = set()
-        for quarter in (1, 3):
-            middle = len(piece) * quarter // 4
-            sample = bytes(piece[max(0, middle - SAMPLE // 2) : middle + SAMPLE // 2])
-            if len(sample.translate(None, _CODE_BYTES)) <= (1 - CODE_SHARE) * len(sample):
-                kinds.add("code")
-            elif len(sample.translate(None, _UNWIND_BYTES)) <= (1 - UNWIND_SHARE) * len(sample):
-                kinds.add("unwind")
-            else:
-                return False
-        return len(kinds) == 1
 
     def _look(self, view: memoryview, at: int) -> None:
         """Collect the runs of a stretch of data."""
@@ -358,6 +348,23 @@ class _Pass:
         except MissingError:
             return end
         return end + 1
+
+
+def _kind(piece: memoryview) -> Literal["code", "unwind", "data"]:
+    """Guess from two samples what a piece is full of: x86-64 code, unwind tables, or anything else."""
+    if len(piece) < SAMPLE:
+        return "data"
+    kinds: set[Literal["code", "unwind"]] = set()
+    for quarter in (1, 3):
+        middle = len(piece) * quarter // 4
+        sample = bytes(piece[max(0, middle - SAMPLE // 2) : middle + SAMPLE // 2])
+        if len(sample.translate(None, _CODE_BYTES)) <= (1 - CODE_SHARE) * len(sample):
+            kinds.add("code")
+        elif len(sample.translate(None, _UNWIND_BYTES)) <= (1 - UNWIND_SHARE) * len(sample):
+            kinds.add("unwind")
+        else:
+            return "data"
+    return kinds.pop() if len(kinds) == 1 else "data"
 
 
 def _clip(found: list[Run], piece: Range, whole: bool) -> Iterable[Run]:

@@ -41,7 +41,7 @@ _PLAIN = bytes(0x61 if 0x20 <= c < 0x7F or c == 9 else 0 for c in range(256))
 _LAST_WIDE = re.compile(rb"(?:[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3})\Z")
 _TEXT = re.compile(rb"(?:[\t\x20-\x7e]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3})+")
 _WORD = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
-_CLASSES = bytes(0x61 if c in _WORD else c and (0x21 if c >= 0x20 and c != 0x7F or c == 9 else 1) for c in range(256))
+_CLASSES = bytes(0x61 if c in _WORD else c and (0x21 if (c >= 0x20 and c != 0x7F) or c == 9 else 1) for c in range(256))
 _IDENTIFIERS = tuple(re.compile(before + rb"(a{2,})(?=\0)") for before in (b"\0", b"\1", rb"\A"))
 
 
