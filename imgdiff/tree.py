@@ -44,6 +44,10 @@ def flatten(indexes: Sequence[LayerIndex]) -> Tree:
     return fold.tree()
 
 
+class _LoopError(Exception):
+    """A name leads through a loop of links. Never leaves this module."""
+
+
 class _Held(msgspec.Struct):
     """A file that its own layer hides, kept for the hard links to it."""
 
@@ -147,13 +151,20 @@ class _Fold:
                 self._empty(b"", keep)
                 continue
             parent, _, name = path.rpartition(b"/")
-            directory = self._locate(parent, own)
+            directory = self._lower(parent, own, path)
             if directory is not None:
                 self._remove(_join(directory, name), keep)
         for path in index.opaques:
-            located = self._locate(path, own)
-            if located is not None:
-                self._empty(located, keep)
+            directory = self._lower(path, own, path)
+            if directory is not None:
+                self._empty(directory, keep)
+
+    def _lower(self, directory: bytes, own: Mapping[bytes, FileEntry], hidden: bytes) -> bytes | None:
+        try:
+            return self._locate(directory, own)
+        except _LoopError:
+            self.blindspots[Blindspot("whiteout", "it lies below a loop of symbolic links", hidden)] = None
+            return None
 
     def _empty(self, directory: bytes, keep: bool) -> None:
         inside = self.children.get(directory)
@@ -280,7 +291,10 @@ class _Fold:
         if directory in self.children:
             return directory
         if directory not in self.located:
-            self.located[directory] = self._locate(directory, _NOTHING)
+            try:
+                self.located[directory] = self._locate(directory, _NOTHING)
+            except _LoopError:
+                self.located[directory] = None
         return self.located[directory]
 
     def _name_of(self, entry: FileEntry) -> bytes:
@@ -291,10 +305,10 @@ class _Fold:
 
     def _locate(self, directory: bytes, own: Mapping[bytes, FileEntry]) -> bytes | None:
         """Return the canonical path of a directory, links followed inside the root; parts that are missing stay as
-        they are. None for a loop of links.
+        they are. Raises _LoopError for a loop of links.
 
         ``own`` are the members of a layer that is not applied yet. They stand before what lies below; where they put
-        something new, nothing of the lower layers is below, and the answer is None too.
+        something new, nothing of the lower layers is below, and the answer is None.
         """
         here = b""
         todo = directory.split(b"/")[::-1]
@@ -317,7 +331,7 @@ class _Fold:
                 continue
             budget -= 1
             if budget < 0 or not entry.link_target:
-                return None
+                raise _LoopError
             if entry.link_target.startswith(b"/"):
                 here = b""
             todo.extend(entry.link_target.split(b"/")[::-1])
