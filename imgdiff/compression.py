@@ -177,6 +177,21 @@ def deflate(data: bytes | memoryview) -> bytes:
     return packed
 
 
+class Deflater:
+    """The same for data that comes in pieces."""
+
+    def __init__(self) -> None:
+        self._compressor = isal_zlib.compressobj(level=0, wbits=-15)
+
+    def feed(self, piece: memoryview) -> bytes:
+        """Take a piece and return what is packed so far and was not returned yet."""
+        return self._compressor.compress(piece)
+
+    def end(self) -> bytes:
+        """Return the rest."""
+        return self._compressor.flush()
+
+
 def inflate(packed: bytes, size: int) -> bytes:
     """Return the ``size`` bytes that ``deflate`` packed. Raises StreamError if it is anything else."""
     decoder = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_DEFLATE)

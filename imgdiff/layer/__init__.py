@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from imgdiff.layer._content import RULES
 from imgdiff.layer._directory import index_directory
 from imgdiff.layer._indexing import index_archive
 from imgdiff.layer._reread import read_contents
@@ -51,7 +52,7 @@ def index_layers(
         key = _key(layer)
         if key in found or key in missing:
             continue
-        index = None if layer.diff_id is None or layer.directory is not None else store.load_index(layer.diff_id)
+        index = None if layer.diff_id is None or layer.directory is not None else store.load_index(layer.diff_id, RULES)
         if index is None:
             missing[key] = layer
         else:

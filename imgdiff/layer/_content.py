@@ -10,11 +10,15 @@ from typing import BinaryIO, Final
 import msgspec
 
 from imgdiff import kinds
+from imgdiff.about import VERSION
 from imgdiff.kinds import elf
 from imgdiff.model import PycStamp, Unreadable
 from imgdiff.store import LayerWriter
 
 _HELD: Final = 32 << 20  # bytes: an ELF file up to this size is held until its scan is over
+RULES: Final = f"{VERSION} kept {getattr(kinds, 'KEPT_VERSION', 1)} elf {elf.VERSION}"
+"""What decides what the pass keeps and makes: a cached index of other rules is made anew."""
+
 _ELF: Final = b"\x7fELF"
 _PYC_HEADER: Final = 16  # bytes (PEP 552)
 
@@ -60,7 +64,7 @@ class ContentReader:
         scanner = elf.Scanner(head, size) if head[:4] == _ELF else None
         # Pieces are views of immutable chunks: holding them copies nothing.
         held: list[memoryview] | None = [] if scanner is not None and size <= _HELD else None
-        kept: list[bytes] | None = [] if kinds.kept(path, head, size) else None
+        text = self._writer.start() if kinds.kept(path, head, size) else None
         skip = _PYC_HEADER
         for piece in chain((memoryview(first),), pieces):
             hasher.update(piece)
@@ -68,8 +72,8 @@ class ContentReader:
                 scanner.feed(piece)
                 if held is not None:
                     held.append(piece)
-            if kept is not None:
-                kept.append(bytes(piece))
+            if text is not None:
+                text.feed(piece)
             if body is not None:
                 body.update(piece[skip:])
                 skip = max(0, skip - len(piece))
@@ -78,8 +82,8 @@ class ContentReader:
             self.stamps[digest] = PycStamp(head[:_PYC_HEADER], body.digest())
         if scanner is not None:
             self._scanned(path, digest, scanner, held)
-        if kept is not None:
-            self._writer.keep(digest, b"".join(kept))
+        if text is not None:
+            text.end(digest)
         return digest
 
     def _scanned(self, path: bytes, digest: bytes, scanner: elf.Scanner, held: list[memoryview] | None) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 from imgdiff.errors import BlobError
 from imgdiff.layer._archive import REGULAR, Archive, Member
 from imgdiff.layer._blob import label
-from imgdiff.layer._content import ContentReader
+from imgdiff.layer._content import RULES, ContentReader
 from imgdiff.layer._header import TarError
 from imgdiff.layer._names import clean, whiteout
 from imgdiff.layer._reread import read_contents
@@ -34,7 +34,7 @@ def index_archive(layer: Layer, store: Store, advance: Callable[[int], None]) ->
     ``advance`` is told the count of bytes of each read of the blob. Raises BlobError where the blob is not what the
     manifest and the config say, or holds no tar; nothing is stored then.
     """
-    with store.writer() as writer:
+    with store.writer(RULES) as writer:
         with Tape(layer, advance) as tape:
             content = ContentReader(writer)
             reader = LayerReader(content)

@@ -23,10 +23,10 @@ from imgdiff.errors import CacheError
 from imgdiff.model import LayerIndex
 from imgdiff.store import _indexes
 from imgdiff.store._files import TEMPORARY, fresh, trouble
-from imgdiff.store._packs import Pack, PackTexts, PackWriter
+from imgdiff.store._packs import Pack, PackTexts, PackWriter, TextWriter
 from imgdiff.store._rows import Rows
 
-__all__ = ["LayerWriter", "PackTexts", "Store"]
+__all__ = ["LayerWriter", "PackTexts", "Store", "TextWriter"]
 
 _TAG: Final = "Signature: 8a477f597d28d172789f06886806bc55\n# This directory is a cache of imgdiff.\n"
 _ABANDONED: Final = 86400.0  # seconds after which an unfinished file belongs to nobody
@@ -103,9 +103,9 @@ class Store:
             raise ValueError(f"{diff_id!r} is no diffID")
         return self.layers / f"{diff_id.replace(':', '-')}.{_indexes.VERSION}.{suffix}"
 
-    def load_index(self, diff_id: str) -> LayerIndex | None:
+    def load_index(self, diff_id: str, rules: str = "") -> LayerIndex | None:
         """Return the index of the layer with this diffID, or None where it, its pack of texts or its facts are not
-        there, not whole, or not what was written."""
+        there, not whole, or not what was written, or a pass with other rules made it."""
         if not _DIGEST.fullmatch(diff_id):
             return None
         index_path, pack_path = self.path(diff_id, "index"), self.path(diff_id, "pack")
@@ -115,7 +115,7 @@ class Store:
         except (OSError, ValueError):
             return None  # not there, or not to be believed: the layer is read again
         pack.close()
-        if pack.checksum != checksum or not self._has_facts(indexed):
+        if pack.checksum != checksum or indexed.rules != rules or not self._has_facts(indexed):
             return None
         for path in (index_path, pack_path):
             _touch(path)
@@ -138,9 +138,10 @@ class Store:
             pack.replace(target)
             self._loose.append(target)
 
-    def writer(self) -> LayerWriter:
-        """Return a writer for one layer's index, texts and facts."""
-        return LayerWriter(self)
+    def writer(self, rules: str = "") -> LayerWriter:
+        """Return a writer for one layer's index, texts and facts. ``rules`` names what decides what is kept and made
+        of a layer: an index is only loaded again under the same ones."""
+        return LayerWriter(self, rules)
 
     def texts(self, layers: Iterable[LayerIndex | str]) -> PackTexts:
         """Return the texts that were kept of these layers (indexes or diffIDs), and of every directory that was
@@ -255,8 +256,9 @@ def _touch(path: Path) -> None:
 class LayerWriter:
     """Writes what one indexing pass found. A context manager: without ``commit`` nothing of it remains."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, rules: str) -> None:
         self._store = store
+        self._rules = rules
         self._stack = contextlib.ExitStack()
         self._facts: dict[tuple[str, int], dict[bytes, bytes]] = {}
 
@@ -274,6 +276,10 @@ class LayerWriter:
         """Keep a text under its SHA-256."""
         self._pack.add(digest, content)
 
+    def start(self) -> TextWriter:
+        """Begin a text that comes in pieces: feed it, then end it with its SHA-256, before anything else is kept."""
+        return self._pack.start()
+
     def fact(self, kind: str, version: int, digest: bytes, encoded: bytes) -> None:
         """Keep the facts of a file under its SHA-256."""
         self._facts.setdefault((kind, version), {})[digest] = encoded
@@ -290,6 +296,6 @@ class LayerWriter:
         self._temporary.replace(self._store.path(index.diff_id, "pack"))
         facts = tuple((kind, version, digest) for (kind, version), rows in self._facts.items() for digest in rows)
         with fresh(self._store.layers) as (file, temporary):
-            file.write(_indexes.encode(_indexes.Indexed(index, facts), checksum))
+            file.write(_indexes.encode(_indexes.Indexed(index, self._rules, facts), checksum))
             file.flush()
             temporary.replace(self._store.path(index.diff_id, "index"))

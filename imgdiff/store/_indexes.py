@@ -12,15 +12,17 @@ import msgspec
 from imgdiff.compression import StreamError, pack, unpack
 from imgdiff.model import LayerIndex
 
-VERSION: Final = 1  # of the file's format and of what the indexing pass writes: a change of either makes a new one
+VERSION: Final = 1  # of the file's format
 _MAGIC: Final = b"imgdiff layer index\n"
 _HEADER: Final = struct.Struct(">20sHI32s32sQ")  # magic, version, the pack's checksum, key, checksum of the rest, size
 
 
 class Indexed(msgspec.Struct, frozen=True):
-    """What an index file holds: the index, and which facts the pass put into the store as (kind, version, digests)."""
+    """What an index file holds: the index, the rules that the indexing pass had (what it keeps, which versions of facts
+    it makes), and which facts it put into the store as (kind, version, digest)."""
 
     index: LayerIndex
+    rules: str
     facts: tuple[tuple[str, int, bytes], ...] = ()
 
 

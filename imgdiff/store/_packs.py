@@ -11,11 +11,11 @@ import bisect
 import hashlib
 import os
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from imgdiff.compression import StreamError, crc32, deflate, inflate
+from imgdiff.compression import Deflater, StreamError, crc32, deflate, inflate
 from imgdiff.errors import CacheError
 
 _MAGIC: Final = b"imgdiff pack 1\n"
@@ -50,6 +50,10 @@ class PackWriter:
         self._rows[digest] = (self._at, len(packed), len(content))
         self._write(packed)
 
+    def start(self) -> TextWriter:
+        """Begin a text that comes in pieces; it must be ended before the next one is added."""
+        return TextWriter(self._at, self._write, self._rows)
+
     def finish(self) -> int:
         """Write table and trailer and return the checksum that identifies this pack. The file is flushed."""
         at = self._at
@@ -58,6 +62,35 @@ class PackWriter:
         self._file.write(_TRAILER.pack(at, len(self._rows), self._crc, crc32(table), _END))
         self._file.flush()
         return self._crc
+
+
+class TextWriter:
+    """Writes one text as it comes, so that a large one needs no memory. What is not ended is not in the table."""
+
+    def __init__(self, at: int, write: Callable[[bytes], None], rows: dict[bytes, tuple[int, int, int]]) -> None:
+        self._at = at
+        self._write = write
+        self._rows = rows
+        self._deflater = Deflater()
+        self._stored = 0
+        self._size = 0
+
+    def feed(self, piece: memoryview) -> None:
+        """Take the next piece."""
+        self._size += len(piece)
+        self._put(self._deflater.feed(piece))
+
+    def _put(self, packed: bytes) -> None:
+        self._stored += len(packed)
+        self._write(packed)
+
+    def end(self, digest: bytes) -> None:
+        """Put the text into the table under its SHA-256."""
+        self._put(self._deflater.end())
+        if self._stored == self._size:
+            self._put(b"\0")  # equal sizes mean that the text is stored as it is; a byte behind DEFLATE's end is none
+        if self._size <= _MAX_TEXT:
+            self._rows.setdefault(digest, (self._at, self._stored, self._size))
 
 
 class Pack:

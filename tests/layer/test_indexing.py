@@ -18,6 +18,7 @@ import pytest
 from imgdiff.errors import BlobError
 from imgdiff.kinds import elf
 from imgdiff.layer import index_layers
+from imgdiff.layer._content import RULES
 from imgdiff.model import Descriptor, ElfFacts, Layer, PycStamp
 from imgdiff.store import Store
 from tests.layer.make import END, files, gz, header, info, layer, padded, sha256, tar
@@ -81,7 +82,7 @@ def test_facts_of_elf_files_go_to_the_store(tmp_path: Path) -> None:
         facts = msgspec.msgpack.decode(rows[digest(content)], type=ElfFacts)
         assert facts.soname == "libx.so.1"
         assert msgspec.msgpack.decode(rows[digest(broken)]).keys() == {"reason"}
-        assert store.load_index(sha256(plain)) == first[0]
+        assert store.load_index(sha256(plain), RULES) == first[0]
 
 
 class _Twice:
@@ -144,6 +145,18 @@ def test_each_layer_is_read_once_and_a_cached_one_not_at_all(tmp_path: Path) -> 
     assert [one.opened for one in layers] == [1] * 5
 
 
+def test_other_rules_read_a_layer_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = Counting(files(a=b"1"))
+    with Store.open(tmp_path) as store:
+        first = index_layers([one.layer], store)
+        monkeypatch.setattr("imgdiff.layer.RULES", "another version")
+        monkeypatch.setattr("imgdiff.layer._indexing.RULES", "another version")
+        assert index_layers([one.layer], store) == first
+        assert one.opened == 2
+        assert index_layers([one.layer], store) == first
+        assert one.opened == 2
+
+
 def test_two_compressions_of_one_layer_are_one_layer() -> None:
     plain = files(a=b"1")
     one, two = layer(plain, gz(plain)), layer(plain)
@@ -158,7 +171,7 @@ def test_a_layer_without_a_diff_id_is_cached_under_the_computed_one(tmp_path: Pa
     with Store.open(tmp_path) as store:
         found = index_layers([unknown.layer, unknown.layer], store)
         assert found[0].diff_id == sha256(plain)
-        assert store.load_index(sha256(plain)) == found[0]
+        assert store.load_index(sha256(plain), RULES) == found[0]
     assert unknown.opened == 1
 
 

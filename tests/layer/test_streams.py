@@ -14,6 +14,7 @@ from backports import zstd
 
 from imgdiff.errors import BlobError, ImgdiffError
 from imgdiff.layer import index_layers
+from imgdiff.layer._content import RULES
 from imgdiff.model import Descriptor, Layer
 from imgdiff.store import Store
 from tests.layer.make import END, files, gz, header, index, layer, padded, sha256, zst
@@ -130,7 +131,7 @@ def test_sha512_is_checked() -> None:
     good = Layer(Descriptor("x", digest, len(PLAIN)), digest, lambda: cast("BinaryIO", io.BytesIO(PLAIN)))
     with Store.temporary() as store:
         assert index_layers([good], store)[0].diff_id == digest
-        assert store.load_index(digest) is not None
+        assert store.load_index(digest, RULES) is not None
 
 
 def test_bytes_behind_the_end_of_the_archive_belong_to_the_diff_id() -> None:

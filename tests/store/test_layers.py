@@ -83,6 +83,27 @@ def test_what_was_written_is_read(store: Store) -> None:
     assert len(files_of(store)) == 2
 
 
+def test_texts_may_come_in_pieces(store: Store) -> None:
+    rng = random.Random(2)
+    contents = [b"", b"x", b"import os\n" * 90_000, rng.randbytes(500_000)]
+    contents += [rng.randbytes(size) + b"ab" * more for size in range(40, 90) for more in range(60)]
+    index = an_index()
+    with store.writer() as writer:
+        for content in contents:
+            for _ in range(2):
+                text = writer.start()
+                for at in range(0, len(content), 70_001):
+                    text.feed(memoryview(content)[at : at + 70_001])
+                text.end(digest(content))
+        text = writer.start()
+        text.feed(memoryview(b"never ended"))
+        writer.commit(index)
+    assert store.load_index(diff_id()) == index
+    texts = store.texts([index])
+    assert all(texts.get(digest(content)) == content for content in contents)
+    assert len(texts) == len(contents)
+
+
 def test_it_is_there_for_the_next_process(tmp_path: Path) -> None:
     with Store.open(tmp_path) as store:
         index = write(store)
