@@ -31,8 +31,9 @@ class CompilerRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What holds for every engine.
 
-    ``common_directories`` and ``common_names`` are held by so many strings that they name nothing.
-    ``shell_files`` are read where a shell is on the way from the entry. ``harmless_decorators`` are dotted-name patterns of decorators that put a function into no registry.
+    ``common_directories`` and ``common_names`` are held by so many strings that they name nothing. ``shell_files`` are
+    read where a shell is on the way from the entry. ``harmless_decorators`` are dotted-name patterns of decorators that
+    put a function into no registry.
     """
 
     common_directories: tuple[str, ...]

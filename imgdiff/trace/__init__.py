@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from imgdiff.engines import PathRules, common
 from imgdiff.model import (
@@ -73,6 +73,7 @@ class _Tracer:
         self._unreadable: dict[tuple[bytes, str], list[str]] = {}
         self._unresolved: dict[str, bytes] = {}
         self._places: set[str] = set()
+        self.others: list[Launch] = []  # what the way from the entry starts that is no Python
         self.blindspots: list[Blindspot] = list(self.maker.blindspots)
 
     # The entry ------------------------------------------------------------------------------------------------------
@@ -106,7 +107,9 @@ class _Tracer:
         self.caveats[f"traced for the command line `{shown}`; another command can load other files"] = None
 
     def _python(self, argv: Sequence[str]) -> list[Launch]:
-        return [each for each in self.follower.follow(argv, self.env, self.cwd) if each.python is not None]
+        launches = self.follower.follow(argv, self.env, self.cwd)
+        self.others += [each for each in launches if each.python is None]
+        return [each for each in launches if each.python is not None]
 
     def _words(self, entry: str) -> list[str]:
         words = split_entry(entry)
@@ -127,9 +130,12 @@ class _Tracer:
             if words[:2] == ["python", "-m"]:
                 if start.mode == "module" and start.target == words[2]:
                     return True
-            elif start.mode == "script" and start.target.rpartition("/")[2] == words[0]:
-                if not start.arguments or len(words) == 1 or start.arguments[0] == words[1]:
-                    return True
+            elif (
+                start.mode == "script"
+                and start.target.rpartition("/")[2] == words[0]
+                and (not start.arguments or len(words) == 1 or start.arguments[0] == words[1])
+            ):
+                return True
         return False
 
     # Roles ----------------------------------------------------------------------------------------------------------
@@ -201,9 +207,10 @@ class _Tracer:
             for unit, why in reach.entry_points.items():
                 roots.setdefault(unit, ("entry-point", why))
         reached[role.name] = list(reaches.values())
-        native = self.natives.close(list(reaches.values()), [starts[key] for key in reaches] or launches[:1])
+        everything = [*launches, *(each for each in self.others if each not in launches)]
+        native = self.natives.close(list(reaches.values()), [starts[key] for key in reaches], everything)
         files = native.files
-        for path, loaded in self._files(launches, list(reaches.values())).items():
+        for path, loaded in self._files(everything, list(reaches.values())).items():
             if path not in files or files[path].level <= loaded.level:
                 files[path] = loaded
         self._note_natives(role.name, native)
@@ -215,7 +222,7 @@ class _Tracer:
             for name, rule in sorted(native.compilers.items())
             for pattern in rule.reads
         ]
-        if any(launch.shell for launch in launches):
+        if any(launch.in_shell for launch in everything):
             read += common().shell_files
         shown = tuple(dict.fromkeys(sorted(unit.name for unit, (edge, _) in roots.items() if edge in ("root", "main"))))
         return Role(
@@ -226,7 +233,7 @@ class _Tracer:
             files,
             dict(sorted(native.libraries.items())),
             chains,
-            self._texts(launches),
+            self._texts(everything),
             native.wanted,
             read,
         )
@@ -292,6 +299,8 @@ class _Tracer:
                 known = files.get(each.path)
                 if known is None or known.level < level:
                     files[each.path] = Loaded(level, hop, each.by, "the way from the entry to the program")
+        for path, level, why in self._loader_files():
+            files.setdefault(path, Loaded(level, Hop(None, path, None, None, "root"), None, why))
         for reach in reaches:
             search = reach.graph.resolver.search
             for path in search.files:
@@ -306,6 +315,17 @@ class _Tracer:
                     executable, Loaded(EAGER, Hop(None, executable, None, None, "interpreter"), None, "the interpreter")
                 )
         return files
+
+    def _loader_files(self) -> Iterator[tuple[bytes, int, str]]:
+        """What the dynamic loader reads at every start, and what ldconfig makes its cache from."""
+        for name in sorted(self.tree.children(b"etc")):
+            if name in (b"ld.so.preload", b"ld.so.cache") or (name.startswith(b"ld-musl-") and name.endswith(b".path")):
+                yield self.tree.resolve(b"etc/" + name) or b"etc/" + name, EAGER, "the loader reads it at every start"
+            elif name == b"ld.so.conf":
+                yield self.tree.resolve(b"etc/" + name) or b"etc/" + name, DEFERRED, "ldconfig reads it"
+        for name in sorted(self.tree.children(b"etc/ld.so.conf.d")):
+            path = b"etc/ld.so.conf.d/" + name
+            yield self.tree.resolve(path) or path, DEFERRED, "ldconfig reads it"
 
     def _texts(self, launches: list[Launch]) -> list[tuple[str, object]]:
         texts: list[tuple[str, object]] = []

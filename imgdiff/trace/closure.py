@@ -7,7 +7,6 @@ on the order.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 
 from imgdiff.model import HOLE, Edge, ElfFacts, Pattern
@@ -60,23 +59,6 @@ class Reach:
         self._words_of: dict[str, dict[str, Block]] = {}
         self._dynamic_done: set[str] = set()
         self._widened = len(graph.widened)
-
-    def fork(self) -> Reach:
-        """Return an independent copy to go on from."""
-        twin = copy.copy(self)
-        twin.level, twin.mains, twin.names = dict(self.level), set(self.mains), set(self.names)
-        twin.done, twin.words, twin.extra = dict(self.done), set(self.words), list(self.extra)
-        twin.dynamic, twin.unbounded, twin.uses = dict(self.dynamic), list(self.unbounded), list(self.uses)
-        twin.entry_points = dict(self.entry_points)
-        twin._waiting = {name: list(items) for name, items in self._waiting.items()}
-        twin._prefixes = {length: set(items) for length, items in self._prefixes.items()}
-        twin._suffixes = {length: set(items) for length, items in self._suffixes.items()}
-        twin._local, twin._new_local = set(self._local), set(self._new_local)
-        twin._unchecked, twin._new_words = list(self._unchecked), list(self._new_words)
-        twin._held, twin._words_of = list(self._held), {top: dict(words) for top, words in self._words_of.items()}
-        twin._dynamic_done = set(self._dynamic_done)
-        twin._fresh, twin._stack, twin._pending = list(self._fresh), list(self._stack), list(self._pending)
-        return twin
 
     # The eager part -------------------------------------------------------------------------------------------------
 
@@ -271,7 +253,7 @@ class Reach:
             self._new_words.append((block, block.named))
             self.words |= block.named
         for pattern in block.patterns:
-            self._pattern(block, pattern)
+            self._pattern(pattern)
 
     def _use(self, block: Block, use: Use) -> None:
         if use.kind == "import":
@@ -297,7 +279,7 @@ class Reach:
 
     # Names built at run time ----------------------------------------------------------------------------------------
 
-    def _pattern(self, block: Block, pattern: Pattern) -> None:
+    def _pattern(self, pattern: Pattern) -> None:
         parts = pattern.split(HOLE)
         if not all(part == "" or ("a" + part).isidentifier() for part in parts):
             return
@@ -400,7 +382,7 @@ class Reach:
         packages = set(self.graph.widened[self._widened :])
         self._widened = len(self.graph.widened)
         for block in list(self.done):
-            if any(name.startswith(prefixes) for name in block.missing) or any(
+            if any(name.startswith(prefixes) for name in (*block.missing, *block.asked)) or any(
                 unit.name in packages for unit, *_ in block.lazy_uses
             ):
                 block.remake(self.graph)

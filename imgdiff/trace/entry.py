@@ -17,12 +17,11 @@ _MAX_DEPTH = 16  # of scripts that start scripts
 _SHELLS = frozenset({b"sh", b"bash", b"dash", b"ash", b"zsh", b"ksh", b"busybox"})
 _PYTHON = re.compile(rb"(?:python|pypy)(?:\d+(?:\.\d+)*)?t?")
 _WRAPPERS = frozenset(
-    {b"tini", b"tini-static", b"dumb-init", b"catatonit", b"docker-init", b"env", b"numactl", b"taskset", b"nice",
-     b"ionice", b"chrt", b"stdbuf", b"timeout", b"setpriv", b"setsid", b"gosu", b"su-exec", b"sudo", b"runuser", b"nohup",
-     b"time", b"catchsegv", b"unshare", b"capsh", b"strace", b"ltrace", b"gdb", b"valgrind", b"perf", b"nsys", b"ncu",
-     b"vtune", b"mpirun", b"mpiexec", b"xvfb-run", b"uv", b"conda", b"micromamba", b"poetry", b"pdm", b"pipenv", b"hatch",
-     b"flock", b"prlimit", b"eatmydata", b"s6-setuidgid", b"linux32", b"linux64", b"setarch", b"arch", b"xargs", b"busybox"}
-)  # fmt: skip
+    b"tini tini-static dumb-init catatonit docker-init env numactl taskset nice ionice chrt stdbuf timeout setpriv "
+    b"setsid gosu su-exec sudo runuser nohup time catchsegv unshare capsh strace ltrace gdb valgrind perf nsys ncu vtune "
+    b"mpirun mpiexec xvfb-run uv conda micromamba poetry pdm pipenv hatch flock prlimit eatmydata s6-setuidgid linux32 "
+    b"linux64 setarch arch xargs busybox".split()
+)
 _SHELL_WORDS = frozenset({"exec", "command", "builtin", "nohup", "time", "then", "do", "else", "!", "{", "("})
 _ENV_LISTS = frozenset({"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "LD_PRELOAD"})
 _VALUED = frozenset("WX")  # interpreter options that take a value
@@ -59,7 +58,7 @@ class Launch(msgspec.Struct, frozen=True):
     touched: tuple[Touched, ...] = ()
     python: PythonStart | None = None
     program: bytes | None = None
-    shell: bool = False
+    in_shell: bool = False
     caveats: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()  # strings of the shell code on the way
 
@@ -199,7 +198,7 @@ class Follower:
         return msgspec.structs.replace(
             inner,
             touched=(*base.touched, *touched),
-            shell=base.shell or inner.shell,
+            in_shell=base.in_shell or inner.in_shell,
             caveats=(*base.caveats, *inner.caveats),
             texts=(*base.texts, *inner.texts),
         )
@@ -272,7 +271,7 @@ class Follower:
     # Shells ---------------------------------------------------------------------------------------------------------
 
     def _shell(self, base: Launch, rest: list[str], depth: int) -> list[Launch]:
-        base = msgspec.structs.replace(base, shell=True)
+        base = msgspec.structs.replace(base, in_shell=True)
         index = 0
         while index < len(rest) and rest[index].startswith(("-", "+")) and rest[index] not in ("-", "--"):
             option = rest[index]
@@ -294,7 +293,7 @@ class Follower:
         return self._run_shell(base, path, rest[index + 1 :], depth)
 
     def _run_shell(self, base: Launch, path: bytes, rest: list[str], depth: int) -> list[Launch]:
-        base = msgspec.structs.replace(base, shell=True)
+        base = msgspec.structs.replace(base, in_shell=True)
         if all(each.path != path for each in base.touched):
             base = msgspec.structs.replace(
                 base, touched=(*base.touched, Touched(path, "program", sure=True, by=base.touched[0].path))

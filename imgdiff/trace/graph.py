@@ -50,6 +50,7 @@ _ALIASES = {"distutils": "setuptools._distutils"}  # by _distutils_hack, from se
 
 @functools.cache
 def _harmless(decorator: str) -> bool:
+    decorator = decorator.removesuffix("()")
     patterns = common().harmless_decorators
     last = decorator.rpartition(".")[2]
     return any(
@@ -112,6 +113,7 @@ class Block:
 
     __slots__ = (
         "_made",
+        "asked",
         "calls",
         "edges",
         "gate",
@@ -141,11 +143,13 @@ class Block:
         self.edges: list[Target] = []  # strings and dynamic imports that fold
         self.calls: list[calls.Use] = []
         self.missing: list[str] = []  # module names that it imports and that resolve to nothing
+        self.asked: list[str] = []  # the same, asked for by a call
 
     def remake(self, graph: Graph) -> None:
         """Work out the edges again: a package that they lead to has become wider."""
         self._made = False
-        self.imports, self.lazy_uses, self.edges, self.calls, self.missing = [], [], [], [], []
+        self.imports, self.lazy_uses, self.edges, self.calls = [], [], [], []
+        self.missing, self.asked = [], []
         self.make(graph)
 
     def make(self, graph: Graph) -> None:
@@ -225,7 +229,7 @@ class Block:
             for unit in found:
                 self.edges.append((unit, "dynamic", use.line, use.function))
             if not found and use.name is not None and HOLE not in use.name:
-                self.missing.append(graph.called_name(use, self.unit) or use.name)
+                self.asked.append(graph.called_name(use, self.unit) or use.name)
         elif use.kind == "walk":
             for name in graph.walked(use, self):
                 child = graph.unit(name)
@@ -532,7 +536,7 @@ class Graph:
         if use.name is not None:
             name = fill(use.name, block.unit)
             if HOLE not in name and "/" in name:
-                packages += [each for each in self.resolver.names_of(name.strip("/").encode() + b"/__init__.py")]
+                packages += self.resolver.names_of(name.strip("/").encode() + b"/__init__.py")
             elif HOLE not in name:
                 packages.append(name.rstrip("."))
         if use.package:

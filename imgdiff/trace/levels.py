@@ -495,12 +495,15 @@ class Role:
             graph = reach.graph
             for block in reach.done:
                 level = EAGER if block.kind in ("body", "main") and reach.level.get(block.unit) == EAGER else DEFERRED
-                for name in block.missing:
+                for name, how in (
+                    *((name, level) for name in block.missing),
+                    *((name, DEFERRED) for name in block.asked),
+                ):
                     parts = name.split(".")
                     for end in range(1, len(parts) + 1):
                         key = ".".join(parts[:end])
-                        if missing.get(key, 0) < level and graph.unit(key) is None:
-                            missing[key] = level
+                        if missing.get(key, 0) < how and graph.unit(key) is None:
+                            missing[key] = how
                 for unit, names, _, _ in block.lazy_uses:
                     bound = unit.facts.binds if unit.facts is not None else frozenset()
                     for each in names:

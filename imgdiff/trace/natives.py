@@ -102,14 +102,12 @@ class Natives:
 
     # Closure --------------------------------------------------------------------------------------------------------
 
-    def close(self, reaches: Sequence[Reach], launches: Sequence[Launch]) -> Native:
-        """Return everything native that the reached modules and the entry load."""
+    def close(self, reaches: Sequence[Reach], starts: Sequence[Launch], launches: Sequence[Launch]) -> Native:
+        """Return everything native that the reached modules (each with its launch) and the way from the entry load."""
         native = Native()
-        for index, reach in enumerate(reaches):
-            launch = launches[min(index, len(launches) - 1)] if launches else None
+        for reach, launch in zip(reaches, starts, strict=True):
             self._process(native, reach, launch)
-            if launch is not None:
-                self._start_programs(native, reach, launch)
+            self._start_programs(native, reach, launch)
         for launch in launches:
             for touched in launch.touched:
                 if self.elf(touched.path) is not None:

@@ -1,4 +1,4 @@
-"""Which file a module name resolves to, as CPython's path finder does it (importlib.machinery.PathFinder, FileFinder)."""
+"""Which file a module name resolves to, as CPython finds it (importlib.machinery.PathFinder and FileFinder)."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ class Resolver:
         if stem is None:
             return []
         names = []
-        for directory in self.search.directories:
+        for directory in (*self.search.directories, *self.search.nowhere):
             relative = _below(stem, directory)
             if relative:
                 names.append(relative)

@@ -27,14 +27,13 @@ from imgdiff.trace.search_path import SearchPath, build_search_path
 
 # Before the first line of a program: CPython's Lib/site.py, and what Python/pylifecycle.c imports.
 _STARTUP = (
-    "encodings", "encodings.aliases", "encodings.utf_8", "encodings.ascii", "encodings.latin_1", "codecs", "io", "abc", "site",
-    "os", "stat", "posixpath", "genericpath", "_collections_abc", "_sitebuiltins", "_weakrefset", "zipimport",
+    "encodings", "encodings.aliases", "encodings.utf_8", "encodings.ascii", "encodings.latin_1", "codecs", "io", "abc",
+    "site", "os", "stat", "posixpath", "genericpath", "_collections_abc", "_sitebuiltins", "_weakrefset", "zipimport",
     "importlib._bootstrap", "importlib._bootstrap_external", "sitecustomize", "usercustomize",
 )  # fmt: skip
 _MODULE_STARTUP = ("runpy", "pkgutil", "importlib.util", "importlib.machinery", "importlib.abc")
 _SPAWN_STARTUP = ("multiprocessing.spawn", "multiprocessing.resource_tracker", "multiprocessing.popen_spawn_posix")
 _FORKSERVER_STARTUP = ("multiprocessing.forkserver", "multiprocessing.popen_forkserver")
-_MAX_CHILDREN = 64
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -140,12 +139,9 @@ class Maker:
             if role.parent is None:
                 roots.eager[setting.main] = ("root", f"the entry: {setting.label}")
                 roots.mains.add(setting.main)
-            elif "spawn" in methods or "forkserver" in methods:
-                if role.spawned:
-                    again = mp_main(graph, setting.main, self.facts, script=start.mode == "script")
-                    roots.eager[again] = ("main", f"spawned children import the entry again: {setting.label}")
-        if start.mode == "code":
-            pass
+            elif role.spawned and ("spawn" in methods or "forkserver" in methods):
+                again = mp_main(graph, setting.main, self.facts, script=start.mode == "script")
+                roots.eager[again] = ("main", f"spawned children import the entry again: {setting.label}")
         for each in (role, *included):
             self._groups(roots, graph, role, each)
             roots.groups.update(each.plugins)

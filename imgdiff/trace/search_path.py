@@ -37,7 +37,7 @@ class SearchPath(msgspec.Struct, frozen=True):
     mapping: Mapping[str, bytes]
     files: tuple[bytes, ...]
     blindspots: tuple[Blindspot, ...]
-    caveats: tuple[str, ...] = ()
+    nowhere: tuple[bytes, ...] = ()  # directories that are asked and do not exist
 
 
 class _Builder:
@@ -50,6 +50,7 @@ class _Builder:
         self.mapping: dict[str, bytes] = {}
         self.files: list[bytes] = []
         self.blindspots: list[Blindspot] = []
+        self.nowhere: list[bytes] = []
 
     def blind(self, what: str, reason: str, path: bytes) -> None:
         self.blindspots.append(Blindspot(what, reason, path, self.side))
@@ -58,6 +59,8 @@ class _Builder:
         """Append a directory if it exists; a file there is an archive that Python would import from."""
         found = self.tree.resolve(directory, base)
         if found is None:
+            full = directory if directory.startswith(b"/") or not base else base + b"/" + directory
+            self.nowhere.append(b"/".join(part for part in full.split(b"/") if part not in (b"", b".")))
             return None
         entry = self.tree.get(found)
         if entry is not None and entry.type == "file":
@@ -226,4 +229,5 @@ def build_search_path(
         builder.mapping,
         tuple(builder.files),
         tuple(builder.blindspots),
+        tuple(builder.nowhere),
     )

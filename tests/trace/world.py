@@ -39,7 +39,9 @@ PYTHON = b"usr/bin/python3.12"
 class Facts:
     """A ``FactSource`` over contents."""
 
-    def __init__(self, tree: Tree, contents: Mapping[bytes, bytes], elves: Mapping[bytes, ElfFacts | Unreadable]) -> None:
+    def __init__(
+        self, tree: Tree, contents: Mapping[bytes, bytes], elves: Mapping[bytes, ElfFacts | Unreadable]
+    ) -> None:
         self._tree, self._contents, self._elves = tree, contents, dict(elves)
         self._modules: dict[bytes, ModuleFacts | Unreadable] = {}
         self.waves: list[list[bytes]] = []
@@ -91,7 +93,9 @@ def encode(path: str | bytes) -> bytes:
     return path.encode() if isinstance(path, str) else path
 
 
-def make_tree(files: Mapping[str, bytes | str], links: Mapping[str, str] | None = None) -> tuple[Tree, dict[bytes, bytes]]:
+def make_tree(
+    files: Mapping[str, bytes | str], links: Mapping[str, str] | None = None
+) -> tuple[Tree, dict[bytes, bytes]]:
     """Make a tree: contents by path; names below a ``bin`` and those ending in ``.sh`` are executable."""
     entries: dict[bytes, FileEntry] = {}
     contents: dict[bytes, bytes] = {}
@@ -202,7 +206,10 @@ class World:
     def chain(self, path: str, role: str | None = None) -> list[tuple[str | None, int | None, str | None, str]]:
         """The chain of a path, without the paths."""
         name = role or next(iter(self.trace.roles))
-        return [(hop.module, hop.line, hop.function, hop.edge) for hop in self.trace.roles[name].evidence(encode(path)).chain]
+        return [
+            (hop.module, hop.line, hop.function, hop.edge)
+            for hop in self.trace.roles[name].evidence(encode(path)).chain
+        ]
 
 
 def site(files: Mapping[str, bytes | str]) -> dict[str, bytes | str]:
@@ -217,39 +224,34 @@ def role_profile(*roots: str, **more: object) -> Profile:
 
 
 def from_directory(root: Path, keep: Iterable[Path]) -> tuple[Tree, dict[bytes, bytes]]:
-    """Make a tree of real directories under ``root``, with content of small files."""
+    """Make a tree of real directories under ``root``, with what links in them lead to; content of files below 30 MB."""
     entries: dict[bytes, FileEntry] = {}
     contents: dict[bytes, bytes] = {}
-    base = os.fsencode(root)
 
-    def add(path: bytes) -> None:
-        relative = os.path.relpath(path, base)
-        if relative == b"." or relative in entries:
+    def add(path: Path) -> None:
+        if not path.is_relative_to(root) or path == root:
             return
-        info = os.lstat(path)
-        parent = os.path.dirname(path)
-        if parent != path:
-            add(parent)
+        relative = os.fsencode(path.relative_to(root))
+        if relative in entries:
+            return
+        add(path.parent)
+        info = path.lstat()
         if stat.S_ISDIR(info.st_mode):
             entries[relative] = FileEntry(relative, "dir", info.st_mode & 0o7777, 0, 0, 0, 0)
         elif stat.S_ISLNK(info.st_mode):
-            entries[relative] = FileEntry(relative, "symlink", 0o777, 0, 0, 0, 0, None, os.readlink(path))
-            target = os.path.realpath(path)
-            if os.path.exists(target):
-                add(target)
+            entries[relative] = FileEntry(relative, "symlink", 0o777, 0, 0, 0, 0, None, os.fsencode(path.readlink()))
+            if path.exists():
+                add(path.resolve())
         elif stat.S_ISREG(info.st_mode):
             if info.st_size < 30_000_000:
-                contents[relative] = Path(os.fsdecode(path)).read_bytes()
-            entries[relative] = FileEntry(
-                relative, "file", info.st_mode & 0o7777, 0, 0, info.st_mtime_ns, info.st_size, hashlib.sha256(relative).digest()
-            )
+                contents[relative] = path.read_bytes()
+            digest = hashlib.sha256(relative).digest()
+            mode = info.st_mode & 0o7777
+            entries[relative] = FileEntry(relative, "file", mode, 0, 0, info.st_mtime_ns, info.st_size, digest)
 
     for directory in keep:
-        for current, _, names in os.walk(os.fsencode(directory)):
-            add(current)
-            for name in names:
-                add(os.path.join(current, name))
-            for name in os.listdir(current):
-                if os.path.islink(os.path.join(current, name)):
-                    add(os.path.join(current, name))
+        add(directory)
+        for current, names, files in os.walk(directory):
+            for name in (*names, *files):
+                add(Path(current) / name)
     return Tree(entries), contents

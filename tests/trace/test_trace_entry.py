@@ -1,0 +1,215 @@
+"""The entry decides: command lines, shells, wrappers, shebangs, interpreters and search paths."""
+
+from __future__ import annotations
+
+import pytest
+
+from imgdiff.model import ElfFacts, Environment
+from tests.trace.world import PYTHON, SITE, STDLIB, World, site
+
+S = SITE.decode()
+ELF = ElfFacts(62, 64)
+APP = site({"app.py": "import dep\n", "dep.py": "", "never.py": ""})
+SCRIPT = "#!/usr/bin/python3.12\nimport sys\nfrom app import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
+SHELL = {"usr/bin/bash": "ELF", "usr/bin/sh": "ELF"}
+SHELL_ELVES = {"usr/bin/bash": ELF, "usr/bin/sh": ELF}
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("python3.12", "-m", "app"),
+        ("/usr/bin/python3.12", "-u", "-X", "dev", "-m", "app", "--port", "1"),
+        ("python3.12", "-um", "app"),
+        ("/usr/bin/tini", "--", "python3.12", "-m", "app"),
+        ("dumb-init", "python3.12", "-m", "app"),
+        ("env", "-i", "A=b", "python3.12", "-m", "app"),
+        ("numactl", "--cpunodebind=0", "-m", "0", "python3.12", "-m", "app"),
+        ("bash", "-c", "exec python3.12 -m app"),
+        ("bash", "-lc", "cd /tmp && python3.12 -m app"),
+        ("sh", "-c", 'exec python3.12 -m app "$@"', "--"),
+        ("bash", "/srv/start.sh"),
+        ("/srv/start.sh", "serve"),
+        ("/srv/pass.sh", "python3.12", "-m", "app"),
+        ("app-script",),
+    ],
+)
+def test_every_way_to_start_a_module_leads_to_it(argv: tuple[str, ...]) -> None:
+    files = {
+        **APP,
+        **SHELL,
+        "usr/bin/tini": "ELF",
+        "usr/bin/dumb-init": "ELF",
+        "usr/bin/env": "ELF",
+        "usr/bin/numactl": "ELF",
+        "srv/start.sh": "#!/bin/bash\nset -e\nexec python3.12 -m app\n",
+        "srv/pass.sh": '#!/usr/bin/env bash\nexec "$@"\n',
+        "usr/bin/app-script": SCRIPT,
+    }
+    elves = {**SHELL_ELVES, **{f"usr/bin/{name}": ELF for name in ("tini", "dumb-init", "env", "numactl")}}
+    world = World(files, argv=argv, elves=elves, links={"bin": "usr/bin"})
+    assert world.level(f"{S}/app.py") == "eager", world.trace.blindspots
+    assert world.level(f"{S}/dep.py") == "eager"
+    assert world.level(f"{S}/never.py") == "unreached"
+    assert world.level(PYTHON.decode()) == "eager"
+
+
+def test_what_a_shell_script_sources_is_eager_and_what_it_starts_is_deferred() -> None:
+    files = {
+        **APP,
+        **SHELL,
+        "srv/start.sh": "#!/bin/bash\nsource /etc/setup.sh\nldconfig\npython3.12 -m app\n",
+        "etc/setup.sh": ". /etc/deeper.sh\n",
+        "etc/deeper.sh": "export PYTHONPATH=/opt/extra\n",
+        "usr/sbin/ldconfig": "ELF",
+        "opt/extra/dep.py": "",
+        "root/.bashrc": "",
+    }
+    entries = {**SHELL_ELVES, "usr/sbin/ldconfig": ELF}
+    files["usr/bin/ldconfig"] = files.pop("usr/sbin/ldconfig")
+    entries["usr/bin/ldconfig"] = entries.pop("usr/sbin/ldconfig")
+    world = World(files, argv=("/srv/start.sh",), elves=entries, links={"bin": "usr/bin"})
+    assert world.level("srv/start.sh") == "eager"
+    assert world.level("etc/setup.sh") == "eager"
+    assert world.level("etc/deeper.sh") == "eager"
+    assert world.level("usr/bin/ldconfig") == "deferred"
+    assert world.level("usr/bin/bash") == "eager"
+    assert world.level("opt/extra/dep.py") == "eager"  # what the sourced file sets
+    assert world.level("root/.bashrc") == "deferred"
+
+
+def test_an_entry_that_leads_nowhere_is_a_blindspot() -> None:
+    world = World(APP, argv=("/no/such/program",))
+    assert [spot.what for spot in world.trace.blindspots] == ["entry"]
+    assert world.trace.blindspots[0].roles == ("main",)
+
+
+def test_another_entry_can_be_given() -> None:
+    world = World(APP, argv=("sleep", "1"), entry="python3.12 -m app")
+    assert world.level(f"{S}/app.py") == "eager"
+    files = {**APP, **site({"pkg/__init__.py": "", "pkg/server.py": "import dep\n"}), "usr/bin/python": "ELF"}
+    world = World(files, argv=("sleep", "1"), entry="pkg.server --port 1", elves={"usr/bin/python": ELF})
+    assert world.level(f"{S}/pkg/server.py") == "eager"
+
+
+def test_no_config_is_said() -> None:
+    world = World(APP, config=False)
+    assert world.trace.blindspots
+
+
+def test_the_working_directory_comes_first_for_python_m() -> None:
+    files = {**APP, "srv/dep.py": ""}
+    assert World(files).level("srv/dep.py") == "eager"
+    assert World(files).level(f"{S}/dep.py") == "unreached"
+
+
+@pytest.mark.parametrize("how", ["env", "flag"])
+def test_a_safe_path_leaves_the_working_directory_out(how: str) -> None:
+    files = {**APP, "srv/dep.py": ""}
+    env = ["PYTHONSAFEPATH=1"] if how == "env" else []
+    argv = ("python3.12", "-P", "-m", "app") if how == "flag" else ("python3.12", "-m", "app")
+    world = World(files, env=env, argv=argv)
+    assert world.level(f"{S}/dep.py") == "eager"
+
+
+def test_a_script_has_its_own_directory_first() -> None:
+    files = {**APP, "opt/tool/run.py": "import helper\n", "opt/tool/helper.py": ""}
+    world = World(files, argv=("python3.12", "/opt/tool/run.py"))
+    assert world.level("opt/tool/helper.py") == "eager"
+
+
+def test_pythonpath_and_two_copies_of_one_package() -> None:
+    files = {**APP, "opt/a/dep.py": "", "opt/b/dep.py": ""}
+    world = World(files, env=["PYTHONPATH=/opt/a:/opt/b"])
+    assert world.level("opt/a/dep.py") == "eager"
+    assert world.trace.roles["main"].modules["dep"][1].path == b"opt/a/dep.py"
+    assert (
+        World(files, env=["PYTHONPATH=/opt/a"], argv=("python3.12", "-I", "-m", "app")).level(f"{S}/dep.py") == "eager"
+    )
+
+
+def test_pth_lines_add_directories_and_run_code() -> None:
+    files = {
+        **APP,
+        **site(
+            {
+                "extra.pth": "# comment\n../more\nimport startup_hook\n",
+                "startup_hook.py": "import hooked\n",
+                "hooked.py": "",
+            }
+        ),
+        "usr/lib/python3.12/more/dep.py": "",
+    }
+    del files[f"{S}/dep.py"]
+    world = World(files)
+    assert world.level(f"{S}/startup_hook.py") == "eager"
+    assert world.level(f"{S}/hooked.py") == "eager"
+    assert world.level("usr/lib/python3.12/more/dep.py") == "eager"
+    assert world.level(f"{S}/extra.pth") == "eager"
+    assert world.absent(f"{S}/another.pth") == "eager"
+
+
+def test_a_pth_line_that_extends_the_path_by_code() -> None:
+    line = "import sys, os; sys.path.append(os.path.join(os.path.dirname(__file__), 'nvidia', 'packages'))\n"
+    files = {**APP, **site({"x.pth": line, "nvidia/packages/inside.py": "", "app.py": "import inside\n"})}
+    assert World(files).level(f"{S}/nvidia/packages/inside.py") == "eager"
+    unknown = {**APP, **site({"x.pth": "import sys, os; sys.path.append(os.environ['X'])\n"})}
+    assert ".pth line" in [spot.what for spot in World(unknown).trace.blindspots]
+    broken = {**APP, **site({"x.pth": "import sys; (\n"})}
+    assert ".pth line" in [spot.what for spot in World(broken).trace.blindspots]
+
+
+def test_sitecustomize_runs_and_would_run() -> None:
+    world = World({**APP, **site({"sitecustomize.py": "import hooked\n", "hooked.py": ""})})
+    assert world.level(f"{S}/sitecustomize.py") == "eager"
+    assert world.level(f"{S}/hooked.py") == "eager"
+    assert World(APP).absent(f"{S}/sitecustomize.py") == "eager"
+    assert World(APP).absent(f"{S}/usercustomize.py") == "eager"
+
+
+def test_editable_finders_know_where_packages_lie() -> None:
+    finder = "MAPPING: dict[str, str] = {'pkg': '/src/project/pkg'}\nNAMESPACES = {}\ndef install():\n    pass\n"
+    files = {
+        **site(
+            {
+                "app.py": "import pkg.sub\n",
+                "__editable__.pkg.pth": "import __editable___pkg_finder; __editable___pkg_finder.install()\n",
+                "__editable___pkg_finder.py": finder,
+            }
+        ),
+        "src/project/pkg/__init__.py": "",
+        "src/project/pkg/sub.py": "",
+    }
+    world = World(files)
+    assert world.level("src/project/pkg/sub.py") == "eager"
+    assert world.level(f"{S}/__editable___pkg_finder.py") == "eager"
+    assert world.absent("src/project/pkg/never.py") != "eager"
+
+
+def test_an_archive_on_the_path_is_a_blindspot() -> None:
+    world = World({**APP, "usr/lib/python312.zip": "PK"})
+    assert "archive on sys.path" in [spot.what for spot in world.trace.blindspots]
+
+
+def test_a_venv_is_known_by_the_name_of_its_interpreter() -> None:
+    venv = b"opt/venv"
+    files = {
+        **site({"app.py": "", "dep.py": ""}),
+        "opt/venv/pyvenv.cfg": "home = /usr/bin\n",
+        "opt/venv/lib/python3.12/site-packages/app.py": "import dep\n",
+        "opt/venv/lib/python3.12/site-packages/dep.py": "",
+        "opt/venv/bin/app-script": SCRIPT.replace("/usr/bin/python3.12", "/opt/venv/bin/python"),
+    }
+    environments = [
+        Environment(b"usr", b"usr", PYTHON, "3.12", STDLIB, (SITE,)),
+        Environment(venv, b"usr", PYTHON, "3.12", STDLIB, (b"opt/venv/lib/python3.12/site-packages",), False),
+    ]
+    links = {"opt/venv/bin/python": "/usr/bin/python3.12"}
+    world = World(
+        files, argv=("app-script",), env=["PATH=/opt/venv/bin:/usr/bin"], links=links, environments=environments
+    )
+    assert world.level("opt/venv/lib/python3.12/site-packages/dep.py") == "eager"
+    assert world.level(f"{S}/dep.py") != "eager"
+    assert world.level("opt/venv/bin/app-script") == "eager"
+    assert world.level("opt/venv/bin/python") == "eager"
+    assert world.level("opt/venv/pyvenv.cfg") == "eager"
