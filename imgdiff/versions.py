@@ -31,10 +31,31 @@ def weigh_versions(
     sides stays metadata where its label is only a commit or a date and no reached file that asks for it holds a
     version literal between the two; else it is ``code`` (label) or asks to be settled (literal), with those lines.
     """
-    return tuple(_weigh(change, sides, profile) for change in changes)
+    asking = _Asking(sides)
+    return tuple(_weigh(change, sides, profile, asking) for change in changes)
 
 
-def _weigh(change: Change, sides: Sequence[tuple[Attribution, FactSource, Trace]], profile: Profile) -> Change:
+class _Asking:
+    """Who asks for the version of a distribution, asked once for each."""
+
+    def __init__(self, sides: Sequence[tuple[Attribution, FactSource, Trace]]) -> None:
+        self._sides = sides
+        self._known: dict[tuple[int, str], dict[bytes, Hop]] = {}
+
+    def places(self, side: int, name: str) -> dict[bytes, Hop]:
+        """Return the places in one image's reached code by the path of the file."""
+        known = self._known.get((side, name))
+        if known is None:
+            known = self._known[side, name] = {}
+            for role in self._sides[side][2].roles.values():
+                for hop in role.asks_version(name):
+                    known.setdefault(hop.path, hop)
+        return known
+
+
+def _weigh(
+    change: Change, sides: Sequence[tuple[Attribution, FactSource, Trace]], profile: Profile, asking: _Asking
+) -> Change:
     delta = change.delta
     if delta is None or delta.effect != "metadata":
         return change
@@ -45,7 +66,7 @@ def _weigh(change: Change, sides: Sequence[tuple[Attribution, FactSource, Trace]
         label = _label_matters(a, b, names, profile, sides)
         if label is not None:
             return msgspec.structs.replace(change, delta=Delta("code", label, delta.detail))
-        lines = list(_gates(a, b, names, change, sides))
+        lines = list(_gates(a, b, names, change, sides, asking))
         if lines:
             shown = "; ".join(lines[:_MOST_LINES]) + (
                 f" and {len(lines) - _MOST_LINES} more" if len(lines) > _MOST_LINES else ""
@@ -142,19 +163,22 @@ def _engine_distributions(profile: Profile, sides: Sequence[tuple[Attribution, F
 
 
 def _gates(
-    a: str, b: str, names: set[str], change: Change, sides: Sequence[tuple[Attribution, FactSource, Trace]]
+    a: str,
+    b: str,
+    names: set[str],
+    change: Change,
+    sides: Sequence[tuple[Attribution, FactSource, Trace]],
+    asking: _Asking,
 ) -> Iterator[str]:
     """Yield "path:line (literal)" for each version literal between the two in reached files that ask for it."""
     ends = _parse(a), _parse(b)
     own = {path for path in (change.path_a, change.path_b) if path is not None}
     seen: set[tuple[bytes, str]] = set()
-    for _, facts, trace in sides:
-        asking: dict[bytes, Hop] = {}
-        for role in trace.roles.values():
-            for name in sorted(names):
-                for hop in role.asks_version(name):
-                    asking.setdefault(hop.path, hop)
-        for path, hop in sorted(asking.items()):
+    for side, (_, facts, _) in enumerate(sides):
+        places: dict[bytes, Hop] = {}
+        for name in sorted(names):
+            places = {**asking.places(side, name), **places}
+        for path, hop in sorted(places.items()):
             module = facts.module(path)
             if path in own or not isinstance(module, ModuleFacts):
                 continue
