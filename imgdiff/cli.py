@@ -33,6 +33,16 @@ class _Main(click.Group):
             args = ["diff", *args]
         return super().parse_args(ctx, args)
 
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError as error:  # click itself would end with 1, which says "stands"
+            raise _ClosedPipeError from error
+
+
+class _ClosedPipeError(Exception):
+    """Nobody reads stdout any more."""
+
 
 @click.group(cls=_Main, context_settings=_CONTEXT)
 @click.version_option(about.VERSION, prog_name="imgdiff")
@@ -97,6 +107,7 @@ def diff_command(
     Exit codes: 0 identical or killed, 1 stands, 3 undecided, 2 trouble.
     """
     targets = _targets(formats, outputs)
+    _check_outputs(outputs)
     if a == b:
         raise UsageError("both references are the same", "name two images, or two tags or digests of one layout")
     options = pipeline.Options(
@@ -114,9 +125,11 @@ def diff_command(
         report = pipeline.diff(a, b, options, shown)
     view = View(only=only, loaded=loaded, verbose=verbose)
     _check_owners(only, {row.name for row in report.owners})
+    rendered: list[tuple[Path | None, str]] = []
     for format_, path in targets:
         color = path is None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        text = render(report, format_, view, color=color, width=_width(path))
+        rendered.append((path, render(report, format_, view, color=color, width=_width(path))))
+    for path, text in sorted(rendered, key=lambda target: target[0] is None):  # stdout last, when the files are there
         _write(path, text)
     if not quiet and any(path is not None or format_ != "terminal" for format_, path in targets):
         click.echo(summary(report), err=True)
@@ -135,6 +148,19 @@ def _targets(formats: tuple[str, ...], outputs: tuple[Path, ...]) -> list[tuple[
     if sum(path is None for _, path in targets) > 1:
         raise UsageError("only one report can go to stdout", "give each further --format a file with -o")
     return targets
+
+
+def _check_outputs(outputs: tuple[Path, ...]) -> None:
+    """Say before the long work what would fail after it."""
+    if len({path.absolute() for path in outputs}) < len(outputs):
+        raise UsageError("two reports can't go to one file", "give each -o a file of its own")
+    for path in outputs:
+        if not path.parent.is_dir():
+            raise UsageError(
+                f"{str(path)!r} can't be written: its directory is not there", "make it, or choose another"
+            )
+        if not os.access(path if path.exists() else path.parent, os.W_OK):
+            raise UsageError(f"{str(path)!r} can't be written: permission denied", "choose another file with -o")
 
 
 def _by_ending(path: Path) -> str:
@@ -162,10 +188,14 @@ def _write(path: Path | None, text: str) -> None:
         sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
         sys.stdout.buffer.flush()
         return
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    target = path.resolve()  # a link stays one
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
+        if target.exists() and not target.is_file():  # /dev/null, a pipe: there is nothing to replace
+            target.write_text(text, encoding="utf-8", errors="backslashreplace")
+            return
         temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
-        temporary.replace(path)
+        temporary.replace(target)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise UsageError(f"{str(path)!r} can't be written: {error.strerror}", "choose another file with -o") from error
@@ -208,16 +238,30 @@ def cache_prune(max_size: int, cache_dir: Path | None) -> None:
         store.prune(max_size * 1_000_000)
 
 
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM came: what Ctrl-C would clean up is cleaned up."""
+
+
+def _terminate(signum: int, frame: object) -> NoReturn:  # noqa: ARG001  as the signal module calls it
+    raise _Terminated
+
+
 def main() -> NoReturn:
     """Run the command line; every expected trouble is one sentence on stderr and exit code 2."""
+    signal.signal(signal.SIGTERM, _terminate)
     try:
-        cli.main(standalone_mode=False, prog_name="imgdiff")
+        result = cli.main(standalone_mode=False, prog_name="imgdiff")
+        sys.exit(result if isinstance(result, int) else 0)
+    except _ClosedPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: what is buffered goes nowhere
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
-    except (click.Abort, KeyboardInterrupt):
+    except (click.Abort, KeyboardInterrupt) as error:
         click.echo("interrupted", err=True)
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGINT)  # so that a calling shell sees an interrupt, not an error
+        ended = isinstance(error.__cause__ or error, _Terminated)  # click wraps what it catches
+        signum = signal.SIGTERM if ended else signal.SIGINT
+        signal.signal(signum, signal.SIG_DFL)
+        os.kill(os.getpid(), signum)  # so that a calling shell sees an interrupt, not an error
     except click.ClickException as error:
         click.echo(f"imgdiff: {safe(error.format_message())}", err=True)
         hint = "imgdiff --help" if not isinstance(error, click.UsageError) else "imgdiff diff --help has the options"
@@ -226,6 +270,4 @@ def main() -> NoReturn:
         click.echo(f"imgdiff: {safe(str(error))}", err=True)
         if error.hint:
             click.echo(f"  hint: {safe(error.hint)}", err=True)
-    except BrokenPipeError:
-        sys.stderr.close()
     sys.exit(2)

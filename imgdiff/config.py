@@ -26,6 +26,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"]+")
 _SECRET_OPTION = re.compile(
     r"(?i)^(--?[a-z0-9-]*(api-?key|token|password|passwd|secret|credential)[a-z0-9-]*)(=(?P<value>.*))?$"
 )
+_WORD = re.compile(r"""(?:[^\s'"=]+=)?(?:'[^']*'|"[^"]*"|[^\s'"])+""")  # of a shell command held in one argument
 
 # Parts of a config that never decide what a process computes (DESIGN: labels, ports, history, health check: nothing).
 _HARMLESS_FIELDS: Mapping[str, tuple[ConfigField, str]] = {
@@ -218,9 +219,23 @@ def redact_argv(argv: Iterable[str]) -> list[str]:
         elif option is not None:
             hide_next = option.group("value") is None
             shown.append(word if hide_next else f"{option.group(1)}={REDACTED}")
-        elif equals and value and _SECRET_NAME.search(name):
+        elif equals and value and " " not in name and _SECRET_NAME.search(name):
             shown.append(f"{name}={REDACTED}")
         else:
             hide_next = False
-            shown.append(redact_text(word))
+            shown.append(_redact_command(word) if " " in word.strip() else redact_text(word))
     return shown
+
+
+def _redact_command(command: str) -> str:
+    """Return a shell command (``bash -c COMMAND``) with its words redacted as a command line's are."""
+    words = list(_WORD.finditer(command))
+    if len(words) < 2:  # one word in quotes: a command in a command
+        quote, inner = command[:1], command[1:-1]
+        nested = len(command) > 2 and quote in "'\"" and command.endswith(quote)
+        return f"{quote}{_redact_command(inner)}{quote}" if nested else redact_text(command)
+    pieces, end = [], 0
+    for word, shown in zip(words, redact_argv(word.group() for word in words), strict=True):
+        pieces += [command[end : word.start()], shown]
+        end = word.end()
+    return redact_text("".join((*pieces, command[end:])))

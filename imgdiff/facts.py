@@ -7,6 +7,7 @@ Facts depend on bytes alone, so they are kept by digest and shared by both image
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -85,7 +86,9 @@ class Facts:
             return
         if self._pool is None:
             # Not fork: the layers' reading threads and sqlite may be alive in this process.
-            self._pool = ProcessPoolExecutor(self._jobs, mp_context=get_context("forkserver"))
+            self._pool = ProcessPoolExecutor(
+                self._jobs, mp_context=get_context("forkserver"), initializer=_leave_interrupts
+            )
         for batch in self._pool.map(extract_batch, list(_batches(work))):
             yield from batch
 
@@ -105,6 +108,11 @@ class Facts:
         missing = [digest for digest in dict.fromkeys(digests) if digest not in self.elves]
         for digest, encoded in self._store.facts("elf", elf.VERSION, missing).items():
             self.elves[digest] = decode_elf(encoded)
+
+
+def _leave_interrupts() -> None:
+    """Leave Ctrl-C, which the terminal sends to every process, to the one that shows it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _batches(

@@ -42,6 +42,7 @@ from imgdiff.model import (
 from imgdiff.naming import owner_rows, unique_names
 from imgdiff.store import Store
 from imgdiff.trace import trace
+from imgdiff.trace.entry import split_entry
 
 ACCEPTABLE: frozenset[str] = frozenset({"dormant"})
 
@@ -184,7 +185,7 @@ def _compare(a: Indexed, b: Indexed, store: Store, options: Options) -> Report:
         config,
         blindspots,
         _caveats(a, trace_a, b, trace_b, judged, claim, options),
-        unread=bool(comparison.blindspots) or any(spot.what == "unread" for spot in blindspots),
+        unread=bool(comparison.blindspots) or _left_out(a, b),
     )
     return _report(a, trace_a, b, trace_b, comparison, findings, profile, claim, accepted, options)
 
@@ -305,6 +306,25 @@ def _blindspots(
     )
 
 
+def _left_out(a: Indexed, b: Indexed) -> bool:
+    """Tell whether something of an image did not get into its tree, which then can't be proven equal to the other."""
+    if not a.tree.blindspots and not b.tree.blindspots:
+        return False
+    content_a, content_b = ([layer.diff_id for layer in x.indexes] for x in (a, b))
+    return content_a != content_b or not all(content_a)  # a directory states no diffID
+
+
+def _shown(text: str, images: Sequence[Image], options: Options) -> str:
+    """Return a sentence of the trace with the command lines in it redacted."""
+    lines = [[*config.entrypoint, *config.cmd] for image in images if (config := image.config) is not None]
+    if options.entry is not None:
+        lines.append(split_entry(options.entry))
+    for argv in sorted(lines, key=len, reverse=True):
+        if argv:
+            text = text.replace(" ".join(argv), " ".join(configs.redact_argv(argv)))
+    return text
+
+
 def _caveats(
     a: Indexed,
     trace_a: Trace,
@@ -332,10 +352,11 @@ def _caveats(
         named = ", ".join(
             f"{name} {count:,}" for name, count in sorted(outside.items(), key=lambda x: (-x[1], x[0]))[:5]
         )
-        caveats.append(
-            f"{sum(outside.values()):,} differing files are on the list of what no engine reads (by owner: {named})."
-        )
-    caveats += dict.fromkeys((*trace_a.caveats, *trace_b.caveats))
+        total = sum(outside.values())
+        files = "differing file is" if total == 1 else "differing files are"
+        caveats.append(f"{total:,} {files} on the list of what no engine reads (by owner: {named}).")
+    images = (a.image, b.image)
+    caveats += dict.fromkeys(_shown(text, images, options) for text in (*trace_a.caveats, *trace_b.caveats))
     caveats.append(
         "Not covered: the host's kernel, drivers and devices, mounts and volumes, model files, and ENV or arguments "
         "given when the container is started."

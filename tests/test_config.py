@@ -115,3 +115,19 @@ def test_secrets_in_a_command_line_are_hidden() -> None:
         *("vllm", "serve", "--api-key", REDACTED, f"--hf-token={REDACTED}", f"HF_TOKEN={REDACTED}"),
         *("--port", "80", f"http://{REDACTED}@h/"),
     ]
+
+
+def test_a_command_in_one_word_is_redacted_as_a_command_line() -> None:
+    command = "exec vllm serve --api-key sk-1 HF_TOKEN=hf-1 'it is' --token='a b' \"$@\""
+    assert redact_argv(["bash", "-c", command, "--"]) == [
+        *("bash", "-c"),
+        f"exec vllm serve --api-key {REDACTED} HF_TOKEN={REDACTED} 'it is' --token={REDACTED} \"$@\"",
+        "--",
+    ]
+    assert redact_argv(["sh -c 'run --api-key sk-1 \"x y\"'"]) == [f"sh -c 'run --api-key {REDACTED} \"x y\"'"]
+    assert redact_argv(["a b", " ", "'", "x 'y"]) == ["a b", " ", "'", "x 'y"]
+
+
+@given(st.text(alphabet="ab '\"=-\\/:@", max_size=40))
+def test_redacting_any_command_ends(text: str) -> None:
+    redact_argv([text])
