@@ -16,7 +16,10 @@ LOADERS = frozenset(
         "load_module", "load_source", "load_dynamic", "load_compiled", "exec_module", "create_module",
         "SourceFileLoader", "SourcelessFileLoader", "ExtensionFileLoader", "LazyLoader", "FileFinder",
         "iter_modules", "walk_packages", "iter_importers", "resolve_name", "extend_path", "declare_namespace",
-        "import_string", "import_attr", "import_from_string", "resolve_obj_by_qualname",
+        "import_string", "import_object", "import_name", "import_by_name", "import_optional_dependency",
+        "importorskip",
+        "locate", "lazy_import",
+        "iter_importer_modules", "load_cdll", "import_attr", "import_from_string", "resolve_obj_by_qualname",
         "entry_points", "iter_entry_points", "load_entry_point", "get_entry_map", "get_entry_info",
         "get_distribution", "packages_distributions", "version_info_from",
         "CDLL", "PyDLL", "WinDLL", "OleDLL", "LoadLibrary", "find_library", "dlopen", "load_library", "load_inline",
@@ -54,6 +57,7 @@ BASES: dict[str, frozenset[str]] = {
     "require": frozenset({"pkg_resources"}),
     "files": _METADATA | {"resources", "importlib_resources"},
     "path": frozenset({"resources", "importlib_resources"}),
+    "from_name": frozenset({"Distribution", "PathDistribution", "metadata"}),
     "load": frozenset({"cpp_extension"}),
     "reload": frozenset({"", "importlib", "imp"}),
 }
@@ -72,10 +76,13 @@ ATTRIBUTES = frozenset(
     {"getattr", "setattr", "hasattr", "delattr", "attrgetter", "methodcaller", "__getattr__", "__getattribute__"}
 )
 
+# entry_points().select(group=...): recorded only with that keyword.
+SELECT = "select"
+
 # sys.path.append(x) and its kin: the callee is "path.append".
 SYS_PATH = frozenset({"append", "insert", "extend"})
 
-INTERESTING = LOADERS | PROGRAMS | PATHS | ATTRIBUTES | SYS_PATH | frozenset(BASES)
+INTERESTING = LOADERS | PROGRAMS | PATHS | ATTRIBUTES | SYS_PATH | frozenset(BASES) | {SELECT}
 
 # Their string arguments are Python code.
 CODE_EATERS = frozenset({"exec", "eval", "compile"})

@@ -169,22 +169,32 @@ def record(
             return
     else:
         return
-    if last in callees.LOADERS or last in callees.PROGRAMS:
-        scope.add_call(last, values, keywords, line, conditional)
-    elif last in callees.PATHS:
+    if last in callees.PATHS:
         if receiver is not None:
             values = [receiver, *values]
         if any(isinstance(value, str) and literal(value) for value in values):
             scope.add_call(last, values, keywords, line, conditional)
     elif last in callees.ATTRIBUTES:
         _attributes(scope, last, values, keywords, line, conditional)
-    elif last in callees.SYS_PATH:
-        if base == "sys.path" or base.endswith(".sys.path"):
-            scope.add_call("path." + last, values, keywords, line, conditional)
-    elif last == "load" and not values and not keywords:
-        scope.add_call("load", values, keywords, line, conditional)
-    elif base.rpartition(".")[2] in callees.BASES[last]:
-        scope.add_call("cpp_extension.load" if last == "load" else last, values, keywords, line, conditional)
+    else:
+        callee = _callee(base, last, values, keywords)
+        if callee is not None:
+            scope.add_call(callee, values, keywords, line, conditional)
+
+
+def _callee(base: str, last: str, values: Sequence[Value], keywords: Sequence[tuple[str, Value]]) -> str | None:
+    """Return the name under which a call is recorded; None if it does not matter."""
+    if last in callees.LOADERS or last in callees.PROGRAMS:
+        return last
+    if last in callees.SYS_PATH:
+        return f"path.{last}" if base == "sys.path" or base.endswith(".sys.path") else None
+    if last == callees.SELECT:
+        return last if any(key == "group" for key, _ in keywords) else None
+    if last == "load" and not values and not keywords:
+        return last
+    if base.rpartition(".")[2] not in callees.BASES[last]:
+        return None
+    return "cpp_extension.load" if last == "load" else last
 
 
 def _attributes(

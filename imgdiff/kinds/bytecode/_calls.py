@@ -97,6 +97,8 @@ class Calls(State):
             return Function(code, None)
         if name == "__annotate__" or name.startswith("<generic parameters of"):
             returned = self.inline(code, "inline", False)
+            if name == "__annotate__":  # 3.14 computes annotations where they are asked for
+                self.annotations(returned)
             function = Function(code, None)
             return returned if type(returned) is Function and name != "__annotate__" else function
         scope = ScopeBuilder(qualname or code.qualname, code.firstlineno)
@@ -126,7 +128,7 @@ class Calls(State):
         """Bind a name of the module or a class."""
         value = self.stack.pop()
         kind = self.frame.kind
-        if kind in ("class", "module") and name in SET_BY_COMPILER and not always_global:
+        if (kind == "module" or (kind == "class" and not always_global)) and name in SET_BY_COMPILER:
             self.drop(value)
         if (
             (kind == "module" or (always_global and kind != "function"))

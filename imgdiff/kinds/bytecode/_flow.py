@@ -44,7 +44,7 @@ def _test(run: Run, target: int, value: Value, jumps_if: bool) -> None:
         if truth is jumps_if:
             run.jump(target, branch=False)
         return
-    if value is MAIN or value is OTHER:
+    if (value is MAIN or value is OTHER) and not _asserts(run):
         if (value is MAIN) is jumps_if:
             run.jump(target, branch=True, span=False, main=True)
         else:
@@ -52,6 +52,20 @@ def _test(run: Run, target: int, value: Value, jumps_if: bool) -> None:
             run.enter(True)
         return
     run.jump(target, branch=True)
+
+
+def _asserts(run: Run) -> bool:
+    """Tell whether a test is that of an ``assert``, which ``-O`` leaves out."""
+    raw, names = run.code.code, run.isa.names
+    at = run.next
+    if at < len(raw) and names[raw[at]] == "NOT_TAKEN":
+        at += 2
+    if at + 1 >= len(raw):
+        return False
+    name, arg = names[raw[at]], raw[at + 1]
+    if name == "LOAD_GLOBAL":  # 3.8
+        return arg < len(run.code.names) and run.code.names[arg] == "AssertionError"
+    return name == "LOAD_ASSERTION_ERROR" or (name == "LOAD_COMMON_CONSTANT" and arg == 0)
 
 
 def _conditional(jumps_if: bool, where: Callable[[Run, int], int]) -> Handler:

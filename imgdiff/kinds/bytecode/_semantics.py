@@ -38,7 +38,7 @@ _NOTHING = frozenset(
 # name: (values popped, unknown values pushed)
 _SIMPLE: dict[str, tuple[int, int]] = {
     "PUSH_NULL": (0, 1), "POP_TOP": (1, 0), "LOAD_CLOSURE": (0, 1), "LOAD_ASSERTION_ERROR": (0, 1),
-    "LOAD_LOCALS": (0, 1), "RETURN_GENERATOR": (0, 1), "LOAD_SMALL_INT": (0, 1), "LOAD_COMMON_CONSTANT": (0, 1),
+    "LOAD_LOCALS": (0, 1), "RETURN_GENERATOR": (0, 1), "LOAD_COMMON_CONSTANT": (0, 1),
     "UNARY_NOT": (1, 1), "UNARY_NEGATIVE": (1, 1), "UNARY_POSITIVE": (1, 1), "UNARY_INVERT": (1, 1),
     "GET_ITER": (1, 1), "BINARY_SLICE": (3, 1), "STORE_SLICE": (4, 0), "DELETE_SUBSCR": (2, 0), "DELETE_ATTR": (1, 0),
     "STORE_ATTR": (2, 0), "CONTAINS_OP": (2, 1), "IS_OP": (2, 1), "YIELD_VALUE": (1, 1), "YIELD_FROM": (2, 1),
@@ -47,7 +47,7 @@ _SIMPLE: dict[str, tuple[int, int]] = {
     "ASYNC_GEN_WRAP": (1, 1), "CLEANUP_THROW": (3, 2), "END_SEND": (2, 1), "GET_LEN": (0, 1),
     "MATCH_MAPPING": (0, 1), "MATCH_SEQUENCE": (0, 1), "COPY_DICT_WITHOUT_KEYS": (1, 1), "PRINT_EXPR": (1, 0),
     "IMPORT_STAR": (1, 0), "BEGIN_FINALLY": (0, 1), "WITH_CLEANUP_FINISH": (2, 0),
-    "SET_ADD": (1, 0), "SET_UPDATE": (1, 0), "POP_ITER": (1, 0), "BUILD_TEMPLATE": (2, 1),
+    "LOAD_SPECIAL": (1, 2), "SET_ADD": (1, 0), "SET_UPDATE": (1, 0), "POP_ITER": (1, 0), "BUILD_TEMPLATE": (2, 1),
     **dict.fromkeys(
         words(
         """

@@ -74,7 +74,20 @@ def _build_list(run: Run, arg: int) -> None:
     run.stack.append(values if len(values) <= MAX_ITEMS else None)
 
 
-@on("BUILD_SET", "BUILD_SLICE", "BUILD_SET_UNPACK", "BUILD_INTERPOLATION")
+@on("LOAD_SMALL_INT")
+def _small_int(run: Run, arg: int) -> None:
+    run.stack.append(arg)
+
+
+@on("BUILD_INTERPOLATION")
+def _build_interpolation(run: Run, arg: int) -> None:
+    if arg & 1:
+        run.drop(run.stack.pop())
+    run.drop(run.pop_many(2)[1])  # the text of the expression
+    run.stack.append(None)
+
+
+@on("BUILD_SET", "BUILD_SLICE", "BUILD_SET_UNPACK")
 def _build_unknown(run: Run, arg: int) -> None:
     run.pop_many(arg)
     run.stack.append(None)
@@ -269,7 +282,8 @@ def _compare(run: Run, arg: int) -> None:
 @on("STORE_SUBSCR")
 def _store_subscript(run: Run, _: int) -> None:
     value, container, key = run.pop_many(3)
-    if type(container) is Dotted and container.text == "__annotations__":
+    annotates = type(container) is Map and run.code.name == "__annotate__"
+    if annotates or (type(container) is Dotted and container.text == "__annotations__"):
         run.drop(key)
         run.annotation(value)
     elif type(key) is str and run.frame.kind == "module" and run.scope is run.builder.module:

@@ -56,6 +56,8 @@ def _plain_value(root: ast.expr) -> bool:
         node = stack.pop()
         if isinstance(node, (ast.Tuple, ast.List, ast.Set, ast.Dict)):
             stack.extend(ast.iter_child_nodes(node))
+        elif isinstance(node, ast.Lambda):
+            stack.extend([default for default in (*node.args.defaults, *node.args.kw_defaults) if default is not None])
         elif isinstance(node, ast.UnaryOp):
             if not _is_number(node.operand):
                 return False

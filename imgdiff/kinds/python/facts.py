@@ -7,6 +7,7 @@ the text is done here too: constant tests fold, ``a`` + ``b`` of constants is on
 from __future__ import annotations
 
 import ast
+import gc
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
@@ -30,13 +31,18 @@ def facts(source: bytes) -> ModuleFacts | Unreadable:
     """Return what a module refers to, from its source (PEP 263 encodings); Unreadable where this Python can't parse."""
     if len(source) > MAX_SIZE:
         return Unreadable(f"The source is larger than {MAX_SIZE} bytes.")
-    tree = parse(source)
-    if tree is None:
-        return Unreadable("The Python that runs imgdiff can't parse this source.")
+    collects = gc.isenabled()
+    gc.disable()  # a tree has no cycles, and looking for them costs a fifth of the time
     try:
+        tree = parse(source)
+        if tree is None:
+            return Unreadable("The Python that runs imgdiff can't parse this source.")
         return _Module(tree, source).run()
     except RecursionError:
         return Unreadable("The source nests too deeply.")
+    finally:
+        if collects:
+            gc.enable()
 
 
 class _Module(Assignments):
