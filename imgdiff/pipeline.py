@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from imgdiff import about, engines, explanation, resolution, sources, tree, verdict, versions
+from imgdiff import about, engines, explanation, recall, resolution, sources, tree, verdict, versions
 from imgdiff import attribution as attributing
 from imgdiff import config as configs
 from imgdiff.comparison import compare
@@ -89,12 +89,20 @@ def diff(
     with open_store(options) as store:
         image_a = sources.open_image(reference_a, options.platform)
         image_b = sources.open_image(reference_b, options.platform)
+        images = (image_a, image_b)
+        pair = recall.key(images, (options.entry, options.roles, options.accept, options.profile))
+        known = None if pair is None else recall.load(store, pair, images, tuple(configs.redact_argv(options.argv)))
+        if known is not None:
+            return known
         facts = Facts(store, options.jobs)
         try:
-            a, b = index((image_a, image_b), store, facts, progress, options.jobs)
-            return _compare(a, b, store, options)
+            a, b = index(images, store, facts, progress, options.jobs)
+            report = _compare(a, b, store, options)
         finally:
             facts.close()
+        if pair is not None:
+            recall.save(store, pair, report)
+        return report
 
 
 def _check(options: Options) -> None:
