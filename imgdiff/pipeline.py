@@ -109,6 +109,13 @@ def _check(options: Options) -> None:
     for level in options.accept:
         if level not in ACCEPTABLE:
             raise UsageError(f"level {level!r} can't be accepted as not loaded", "only dormant can: --accept dormant")
+    if options.entry is not None:
+        try:
+            words = split_entry(options.entry)
+        except ValueError as error:
+            raise UsageError(f"--entry is no command line: {error}", "quote its words as for a shell") from error
+        if not words:
+            raise UsageError("--entry is empty", "name a command, or a module: python -m NAME, or NAME")
 
 
 @contextmanager

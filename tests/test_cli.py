@@ -86,6 +86,8 @@ def test_exit_codes(other: str, code: int, word: str, images: Path, shell: Shell
         (("a", "b", "-o", "x.json", "-o", "./x.json"), "two reports can't go to one file"),
         (("a", "b", "--platform", "linux"), "platform"),
         (("a", "b", "--platform", "linux/s390x"), "linux/s390x"),
+        (("a", "b", "--entry", "python 'x"), "No closing quotation"),
+        (("a", "b", "--entry", " "), "--entry is empty"),
         (("a", "a"), "both references are the same"),
         (("a", "nowhere"), "'nowhere'"),
         (("a", "b", "--cache-dir", "file"), "file"),

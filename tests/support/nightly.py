@@ -7,6 +7,7 @@ lie in one OCI layout under tags, over one base layer, so that the base is writt
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import importlib.util
 import io
@@ -217,6 +218,7 @@ class Shop:
 # --------------------------------------------------------------------------------------------------------------------
 
 
+@functools.cache
 def _base() -> list[Member]:
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
@@ -400,21 +402,27 @@ def loader_caches(build: Build, day: str) -> None:
     """Have ``ldconfig -r`` write the loader's cache and its own speed-up over the image's libraries; a speed-up holds
     inodes and times, so that no two builds have the same."""
     ldconfig = shutil.which("ldconfig", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
-    if ldconfig is None:
-        build.put("var/cache/ldconfig/aux-cache", f"glibc-ld.so.auxcache-1.0 {day}".encode(), mode=0o600)
-        return
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
-        for directory in ("etc", "usr/local/lib", "var/cache/ldconfig"):
-            (root / directory).mkdir(parents=True)
-        (root / "etc/ld.so.conf").write_text("/usr/local/lib\n")
-        (root / LIBRARY).write_bytes(build.files[LIBRARY].content)
-        done = subprocess.run([ldconfig, "-X", "-r", temporary], capture_output=True, check=False)
+        (root / "var/cache/ldconfig").mkdir(parents=True)
+        for path, content in {**_loaded(), LIBRARY: build.files[LIBRARY].content}.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_bytes(content)
         cache, speed_up = root / "etc/ld.so.cache", root / "var/cache/ldconfig/aux-cache"
-        assert done.returncode == 0, done.stderr
-        build.put("etc/ld.so.cache", cache.read_bytes())
+        if ldconfig is not None and os.geteuid() == 0:  # it changes its root
+            subprocess.run([ldconfig, "-X", "-r", temporary], capture_output=True, check=True)
+            build.put("etc/ld.so.cache", cache.read_bytes())
         content = speed_up.read_bytes() if speed_up.exists() else b"glibc-ld.so.auxcache-1.0"
         build.put("var/cache/ldconfig/aux-cache", content + day.encode(), mode=0o600)
+
+
+@functools.cache
+def _loaded() -> dict[str, bytes]:
+    """The base's libraries and the loader's configuration: what ldconfig reads."""
+    files = {str(member.path): member.content for member in _base() if member.type == "file"}
+    return {path: content for path, content in files.items() if ".so" in Path(path).name and "python" not in path} | {
+        path: content for path, content in files.items() if path.startswith("etc/ld.so.conf") or "libpython" in path
+    }
 
 
 def _plain(directory: Path) -> Build:
