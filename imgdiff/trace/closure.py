@@ -58,6 +58,7 @@ class Reach:
         self._held: list[tuple[Block, frozenset[str]]] = []
         self._words_of: dict[str, dict[str, Block]] = {}
         self._dynamic_done: set[str] = set()
+        self._tails: dict[tuple[str, bool], tuple[Unit, Use]] = {}  # submodules that are imported below any package
         self._widened = len(graph.widened)
 
     # The eager part -------------------------------------------------------------------------------------------------
@@ -156,6 +157,8 @@ class Reach:
                 self.graph.prepare(wave)
                 for unit in wave:
                     self._enter(unit)
+                    for key in list(self._tails):
+                        self._below(unit, key)
             elif self._pending:
                 self._lazy_pending()
             elif self._new_affixes or self._unchecked or self._new_local:
@@ -260,10 +263,35 @@ class Reach:
             if use.name == HOLE or (use.name is not None and use.name.startswith(HOLE)):
                 self.dynamic[block.unit.top] = None
                 self.unbounded.append((block.unit, use))
+                self._tail(block.unit, use)
         elif use.kind == "attribute":
             self._attribute(block, use)
         else:
             self.uses.append((block.unit, use))
+
+    def _tail(self, unit: Unit, use: Use) -> None:
+        """``import_module(f"{x}.compiler")``: that submodule of every package that is reached, now or later."""
+        assert use.name is not None
+        tail = use.name.rpartition(HOLE)[2] if use.name.count(HOLE) == 1 else use.name.split(HOLE)[1]
+        if not tail.startswith(".") or not tail.strip("."):
+            return
+        inside = use.name.count(HOLE) > 1  # f"{x}.models.{y}": all that the package holds
+        key = (tail.strip("."), inside)
+        if key not in self._tails:
+            self._tails[key] = (unit, use)
+            for package in list(self.level):
+                self._below(package, key)
+
+    def _below(self, package: Unit, key: tuple[str, bool]) -> None:
+        source, use = self._tails[key]
+        if package.top in self.standard and source.top not in self.standard:
+            return
+        name = f"{package.name}.{key[0]}"
+        if not package.found.portions or self.graph.unit(name) is None:
+            return
+        names = [name, *self.graph.resolver.below(name)] if key[1] else [name]
+        for each in names:
+            self._extra(source, each, "dynamic", use.line, use.function)
 
     def _lazy(self, unit: Unit, name: str) -> None:
         for target in lazy_targets(self.graph, unit, (name,)):
