@@ -156,13 +156,16 @@ def _reader(image: Image, indexes: Sequence[LayerIndex]) -> explanation.Read:
     def read(digests: Collection[bytes]) -> Iterator[tuple[bytes, BinaryIO]]:
         left = set(digests)
         for layer, layer_index in zip(image.layers, indexes, strict=True):
-            members: dict[bytes, bytes] = {}
+            names: dict[bytes, list[bytes]] = {}
             for entry in layer_index.entries:
                 if entry.digest in left:
                     left.discard(entry.digest)
-                    members[entry.path] = entry.digest
-            for path, stream in read_contents(layer, members):
-                yield members[path], stream
+                    names.setdefault(entry.path, []).append(entry.digest)
+            while names:  # one name can stand for several contents of a layer, which a hard link keeps
+                members = {path: found.pop() for path, found in names.items()}
+                names = {path: found for path, found in names.items() if found}
+                for path, stream in read_contents(layer, members):
+                    yield members[path], stream
 
     return read
 

@@ -1,0 +1,29 @@
+"""The flow over whole images, where stages meet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import imgdiff
+from tests.support.elf import Elf, elf_bytes
+from tests.support.images import Member, tar_bytes, write_layout
+
+
+def library(number: int) -> bytes:
+    return elf_bytes(Elf(soname="libx.so", text=bytes([number, 0xC3])))
+
+
+def test_contents_of_one_name_that_a_hard_link_keeps_are_both_read_again(tmp_path: Path) -> None:
+    name = "usr/lib/libx.so"
+    first, second = Member(name, library(1)), Member(name, library(2))
+    link = Member("usr/lib/liby.so", type="hardlink", target=name)
+    write_layout(tmp_path / "a", [tar_bytes([first, link, second])], {})
+    others = [Member(name, library(3)), Member("usr/lib/liby.so", library(4))]
+    write_layout(tmp_path / "b", [tar_bytes(others)], {})
+    report = imgdiff.diff(str(tmp_path / "a"), str(tmp_path / "b"), cache=False, jobs=1)
+    reasons = {judged.change.path: judged.change.delta for judged in report.changes}
+    assert set(reasons) == {b"usr/lib/libx.so", b"usr/lib/liby.so"}
+    for delta in reasons.values():
+        assert delta is not None
+        assert delta.detail["bytes"] == 1, delta
+        assert ".text" in delta.reason
