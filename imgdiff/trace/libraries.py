@@ -179,14 +179,7 @@ class _Process:
         resolution = self._search.search(name, here)
         known = self._by_name.get(name, []) if "/" not in name else []
         if known:
-            loaded = [Candidate(item.path, item.opened, "loaded already", item.certain) for item in known]
-            sure = any(item.certain for item in known)
-            others = [
-                msgspec.structs.replace(candidate, certain=candidate.certain and not sure)
-                for candidate in resolution.candidates
-                if all(candidate.path != item.path for item in known)
-            ]
-            resolution = msgspec.structs.replace(resolution, candidates=(*loaded, *others))
+            resolution = msgspec.structs.replace(resolution, candidates=_answered(known, resolution.candidates))
         self._resolutions[here.path, name] = resolution
         fresh = []
         for candidate in resolution.candidates:
@@ -227,3 +220,21 @@ class _Process:
             item.names.add(name)
             others = [other for other in self._by_name.get(name, ()) if other.path != item.path]
             self._by_name[name] = [*others, item]
+
+
+def _answered(known: list[Mapped], searched: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+    """Return what a name is that mapped files answer to: these, and what a search finds in another order of loading."""
+    sure = any(item.certain for item in known)
+    found = {candidate.path: candidate for candidate in searched}
+    answers = [
+        Candidate(item.path, item.opened, "loaded already", item.certain)
+        for item in known
+        if item.certain or sure or item.path not in found
+    ]
+    taken = {candidate.path for candidate in answers}
+    others = [
+        msgspec.structs.replace(candidate, certain=candidate.certain and not sure)
+        for candidate in searched
+        if candidate.path not in taken
+    ]
+    return (*answers, *others)
