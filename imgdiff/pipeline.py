@@ -15,13 +15,14 @@ from imgdiff import config as configs
 from imgdiff.comparison import compare
 from imgdiff.errors import UsageError
 from imgdiff.facts import Facts, ImageFacts
-from imgdiff.kinds import bytecode
+from imgdiff.kinds import bytecode, ld_cache
 from imgdiff.layer import Progress, index_layers, read_contents
 from imgdiff.model import (
     Attribution,
     Blindspot,
     Change,
     Comparison,
+    Delta,
     Evidence,
     Image,
     ImageSummary,
@@ -44,6 +45,7 @@ from imgdiff.store import Store
 from imgdiff.trace import trace
 from imgdiff.trace.entry import split_entry
 
+_LOADER_CACHE = b"etc/ld.so.cache"
 ACCEPTABLE: frozenset[str] = frozenset({"dormant"})
 
 
@@ -193,6 +195,7 @@ def _compare(a: Indexed, b: Indexed, store: Store, options: Options) -> Report:
     explained = explanation.explain(comparison, _side(a), _side(b), store)
     sides = [(x.attribution, x.facts, found) for x, found in ((a, trace_a), (b, trace_b))]
     changes = versions.weigh_versions(explained.changes, sides, profile)
+    changes = tuple(_weigh_loader_cache(change, (a, trace_a), (b, trace_b)) for change in changes)
     resolved = _resolution(a, trace_a, b, trace_b, changes, explained.switched)
     judged = _judge_changes(changes, trace_a, trace_b, profile, accepted)
     config = configs.compare_configs(a.image.config, b.image.config, profile, engines.common().env)
@@ -267,6 +270,37 @@ def _switched(
             ]
             name = "/" + item.source[1].decode("utf-8", "backslashreplace")
             yield ResolutionChange("module", name, role, level, ends[0], ends[1])
+
+
+def _weigh_loader_cache(change: Change, *sides: tuple[Indexed, Trace]) -> Change:
+    """Take a changed ld.so.cache as noise where no role needs or could name a SONAME that it resolves differently."""
+    if not change.path_a == change.path_b == _LOADER_CACHE or change.delta is None or change.delta.effect != "code":
+        return change
+    tables: list[dict[bytes, list[ld_cache.CacheEntry]]] = []
+    for indexed, _ in sides:
+        try:
+            entries = ld_cache.read(indexed.facts.text(_LOADER_CACHE) or b"")
+        except ld_cache.CacheFormatError:
+            return change
+        table: dict[bytes, list[ld_cache.CacheEntry]] = {}
+        for entry in entries:
+            table.setdefault(entry.soname, []).append(entry)
+        tables.append(table)
+    names = sorted(name for name in {*tables[0], *tables[1]} if tables[0].get(name) != tables[1].get(name))
+    paths = {entry.path.strip(b"/") for table in tables for name in names for entry in table.get(name, ())}
+    for indexed, found in sides:
+        for role in found.roles.values():
+            if any(name.decode("utf-8", "surrogateescape") in role.libraries for name in names):
+                return change
+            for path in paths:
+                ends = {path, indexed.tree.resolve(path) or path}
+                present = [end for end in ends if indexed.tree.get(end) is not None]
+                if any(role.evidence(end).level not in ("unreached", "outside") for end in present):
+                    return change
+    shown = ", ".join(name.decode("utf-8", "backslashreplace") for name in names[:3])
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    reason = f"It resolves every SONAME that a role needs or could name the same; others differ: {shown}{more}."
+    return msgspec.structs.replace(change, delta=Delta("noise", reason, change.delta.detail))
 
 
 def _judge_changes(

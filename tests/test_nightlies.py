@@ -15,6 +15,7 @@ import pytest
 import imgdiff
 from imgdiff.model import JudgedChange, Report
 from tests.support import nightly
+from tests.support.elf import Elf, elf_bytes
 from tests.support.nightly import LIBRARY, SITE, TUESDAY, Build, Shop
 
 pytest.importorskip("pip", reason="pip installs the wheels that the images hold")
@@ -389,3 +390,24 @@ def test_one_byte_in_a_whole_day_is_found(name: str, shop: Shop, compare: Callab
     everything(b)
     KINDS[name].twin(b)
     assert compare(a, b).verdict.outcome in ("stands", "undecided")
+
+
+def test_a_library_of_an_unrelated_package_in_the_loaders_cache(
+    shop: Shop, compare: Callable[[Build, Build], Report]
+) -> None:
+    a = shop.plain.copy()
+    b = a.copy()
+    library = elf_bytes(Elf(soname="libgpm.so.2", exports=["Gpm_Open"]))
+    b.put("usr/local/lib/libgpm.so.2", library, mode=0o755)
+    nightly.loader_caches(b, "tuesday", {"usr/local/lib/libgpm.so.2": library})
+    if "etc/ld.so.cache" not in b.files:
+        pytest.skip("ldconfig -r makes the loader's cache, which wants glibc and root")
+    report = compare(a, b)
+    assert report.verdict.outcome == "killed"
+    delta = named(report)["etc/ld.so.cache"].change.delta
+    assert delta is not None
+    assert (delta.effect, "libgpm.so.2" in delta.reason) == ("noise", True)
+    b.edit(OPS, "BIAS = 3\n", "BIAS = 3\nGPM = 'libgpm.so.2'\n")  # now reached code names it
+    b.compile(OPS)
+    report = compare(a, b)
+    assert named(report)["etc/ld.so.cache"].bears["main"] != "none"

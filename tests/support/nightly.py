@@ -398,14 +398,14 @@ def system(build: Build) -> None:
     loader_caches(build, "monday")
 
 
-def loader_caches(build: Build, day: str) -> None:
+def loader_caches(build: Build, day: str, more: Mapping[str, bytes] | None = None) -> None:
     """Have ``ldconfig -r`` write the loader's cache and its own speed-up over the image's libraries; a speed-up holds
     inodes and times, so that no two builds have the same."""
     ldconfig = shutil.which("ldconfig", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
     with tempfile.TemporaryDirectory() as temporary:
         root = Path(temporary)
         (root / "var/cache/ldconfig").mkdir(parents=True)
-        for path, content in {**_loaded(), LIBRARY: build.files[LIBRARY].content}.items():
+        for path, content in {**_loaded(), LIBRARY: build.files[LIBRARY].content, **(more or {})}.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_bytes(content)
         cache, speed_up = root / "etc/ld.so.cache", root / "var/cache/ldconfig/aux-cache"
