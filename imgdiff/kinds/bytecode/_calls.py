@@ -13,7 +13,7 @@ from imgdiff.kinds.bytecode.marshal_reader import Code
 
 _OPTIMIZED = 0x01
 _INLINE = frozenset({"<lambda>", "<listcomp>", "<setcomp>", "<dictcomp>", "<genexpr>"})
-_MAX_INLINE = 200  # levels of classes, lambdas and comprehensions in one another
+_MAX_INLINE = 60  # levels of classes, lambdas and comprehensions in one another
 
 
 class Calls(State):
@@ -36,6 +36,8 @@ class Calls(State):
             if function is BUILD_CLASS:
                 if len(values) > 1:
                     self.drop(values[1])
+            elif kind is Function and function.scope is not None:
+                return function  # the scope of type parameters was run, and gives the function that it holds
             elif len(values) == 1 and type(values[0]) is Function:
                 return self._decorate(function, values[0])
             return None

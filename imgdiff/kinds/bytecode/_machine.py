@@ -6,6 +6,8 @@ once. What no path reaches (a branch under ``TYPE_CHECKING``) is skipped.
 
 from __future__ import annotations
 
+from bisect import bisect_right
+
 from imgdiff.kinds._facts import ScopeBuilder
 from imgdiff.kinds._fold import attribute
 from imgdiff.kinds.bytecode._calls import Calls
@@ -24,7 +26,7 @@ from imgdiff.kinds.bytecode._semantics import (
     SIMPLE,
     STORE,
 )  # fmt: skip
-from imgdiff.kinds.bytecode._state import Event, Frame, Function, Shared
+from imgdiff.kinds.bytecode._state import MAX_STACK, NULL, Event, Frame, Function, Shared
 from imgdiff.kinds.bytecode.marshal_reader import Code, Container
 
 _STOP_ITERATION = 3  # the argument of CALL_INTRINSIC_1 that ends a generator
@@ -50,19 +52,33 @@ class Run(Calls):
             if target in self.labels:
                 self.exited = True  # out of order: nothing is known about what comes before
                 self._linear(target, starts, again=True)
-        spans = self.spans
-        if not spans:
+        return self._settled()
+
+    def _settled(self) -> list[Event]:
+        """Return the events, conditional where a jump, loop or block spans them."""
+        if not (self.spans and self.events):
             return self.events
-        return [
-            (offset, conditional or any(start <= offset < end for start, end in spans), act)
-            for offset, conditional, act in self.events
-        ]
+        starts: list[int] = []
+        ends: list[int] = []
+        for start, end in sorted(self.spans):
+            if ends and start <= ends[-1]:
+                ends[-1] = max(ends[-1], end)
+            else:
+                starts.append(start)
+                ends.append(end)
+        settled: list[Event] = []
+        for offset, conditional, act in self.events:
+            index = bisect_right(starts, offset) - 1
+            settled.append((offset, conditional or (index >= 0 and offset < ends[index]), act))
+        return settled
 
     def _exceptions(self) -> dict[int, list[tuple[int, int]]]:
         starts: dict[int, list[tuple[int, int]]] = {}
         raw = self.code.code
         if self.code.exceptiontable:
             for start, end, target, depth, lasti in exception_ranges(self.code.exceptiontable):
+                if depth > MAX_STACK:
+                    raise ValueError("the stack grows too large")
                 starts.setdefault(start, []).append((target, depth + lasti + 1))
                 name = self.isa.names[raw[target]]
                 if not (name == "CALL_INTRINSIC_1" and raw[target + 1] == _STOP_ITERATION):
@@ -228,6 +244,6 @@ class Run(Calls):
         function = second if self.isa.null_first else first
         if count == 0 and type(second) is Function and not self.isa.null_first:
             values = [second]
-        elif count == 0 and type(second) is Function:
+        elif count == 0 and type(second) is Function and first is not NULL:
             function, values = first, [second]
         stack.append(self.call(function, values, keywords))

@@ -37,7 +37,7 @@ _NOTHING = frozenset(
 )
 # name: (values popped, unknown values pushed)
 _SIMPLE: dict[str, tuple[int, int]] = {
-    "PUSH_NULL": (0, 1), "POP_TOP": (1, 0), "LOAD_CLOSURE": (0, 1), "LOAD_ASSERTION_ERROR": (0, 1),
+    "POP_TOP": (1, 0), "LOAD_CLOSURE": (0, 1), "LOAD_ASSERTION_ERROR": (0, 1),
     "LOAD_LOCALS": (0, 1), "RETURN_GENERATOR": (0, 1), "LOAD_COMMON_CONSTANT": (0, 1),
     "UNARY_NOT": (1, 1), "UNARY_NEGATIVE": (1, 1), "UNARY_POSITIVE": (1, 1), "UNARY_INVERT": (1, 1),
     "GET_ITER": (1, 1), "BINARY_SLICE": (3, 1), "STORE_SLICE": (4, 0), "DELETE_SUBSCR": (2, 0), "DELETE_ATTR": (1, 0),

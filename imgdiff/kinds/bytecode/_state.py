@@ -13,6 +13,10 @@ from imgdiff.kinds.bytecode._lines import line_starts
 from imgdiff.kinds.bytecode._semantics import Isa
 from imgdiff.kinds.bytecode.marshal_reader import Code, Container
 
+MAX_WORK = 20_000_000
+"""Values copied and searched for one module, beyond which its bytecode is refused: compilers stay far below."""
+MAX_STACK = 100_000
+
 
 class Marker:
     """A value that only jumps and calls know."""
@@ -23,6 +27,7 @@ class Marker:
 MAIN = Marker()  # __name__ == "__main__"
 OTHER = Marker()  # __name__ != "__main__"
 BUILD_CLASS = Marker()
+NULL = Marker()  # what PUSH_NULL pushes
 
 
 class Function:
@@ -103,6 +108,7 @@ class Shared:
         self.builder = builder
         self.loaded: dict[int, dict[str, int]] = {}
         self.queue: list[Function] = []
+        self.done = 0  # see MAX_WORK
         self.unknown = _Unknown()
         self.unbound = _Unbound()
         self.depth = 0
@@ -154,6 +160,8 @@ class State:
         self.stored: frozenset[str] = frozenset()
 
     def is_dead(self, offset: int) -> bool:
+        """Tell whether an instruction was skipped."""
+        self.work(len(self.dead_spans))
         return any(start <= offset < end for start, end in self.dead_spans)
 
     def arrive(self, offset: int) -> None:
@@ -168,6 +176,12 @@ class State:
             self.stack[:] = _merge(self.stack, recorded)
             self.enter(main and self.main)
             self.handle(handler and self.handler)
+
+    def work(self, amount: int) -> None:
+        """Count work that hostile bytecode could make much of. Raises ValueError beyond a bound."""
+        self.shared.done += amount
+        if self.shared.done > MAX_WORK:
+            raise ValueError("it takes too much work")
 
     def handle(self, handler: bool) -> None:
         """Go on inside or outside of except blocks."""
@@ -186,6 +200,7 @@ class State:
 
     def label(self, target: int, stack: list[Value], main: bool, handler: bool) -> None:
         """Note the state in which control comes to an instruction."""
+        self.work(len(stack))
         known = self.labels.get(target)
         if known is not None:
             stack = _merge(known[0], stack)
@@ -242,10 +257,12 @@ class State:
 
     def add_strings(self, value: Any) -> None:
         """Count the strings in a constant."""
+        self.work(1)
         strings = self.strings
         pending = [value]
         while pending:
             item = pending.pop()
+            self.shared.done += 1
             if type(item) is str:
                 strings[item] = strings.get(item, 0) + 1
             elif type(item) is tuple:
@@ -262,6 +279,12 @@ class State:
             for item in value:
                 if type(item) is str:
                     strings[item] = strings.get(item, 0) - 1
+
+    def push_unknown(self, count: int) -> None:
+        """Push values that are not known."""
+        if count + len(self.stack) > MAX_STACK:
+            raise ValueError("the stack grows too large")
+        self.stack.extend([None] * count)
 
     def pop_many(self, count: int) -> list[Value]:
         """Pop values; the deepest is the first."""

@@ -8,7 +8,7 @@ from imgdiff.kinds import _fold
 from imgdiff.kinds._fold import MAX_ITEMS, STAR, Dotted, Made, Map, Value
 from imgdiff.kinds.bytecode._calls import Calls as Run
 from imgdiff.kinds.bytecode._handlers import HANDLERS, Handler, on
-from imgdiff.kinds.bytecode._state import MAIN, OTHER
+from imgdiff.kinds.bytecode._state import MAIN, NULL, OTHER
 from imgdiff.model import HOLE_NAME
 
 _ADD, _REMAINDER, _DIVIDE, _SUBSCRIPT = (0, 13), (6, 19), (11, 24), 26
@@ -54,13 +54,13 @@ def _unpack(run: Run, arg: int) -> None:
     if isinstance(value, (tuple, list)) and len(value) == arg and STAR not in value:
         run.stack.extend(reversed(value))
     else:
-        run.stack.extend([None] * arg)
+        run.push_unknown(arg)
 
 
 @on("UNPACK_EX")
 def _unpack_ex(run: Run, arg: int) -> None:
     run.stack.pop()
-    run.stack.extend([None] * ((arg & 0xFF) + 1 + (arg >> 8)))
+    run.push_unknown((arg & 0xFF) + 1 + (arg >> 8))
 
 
 @on("BUILD_TUPLE")
@@ -72,6 +72,11 @@ def _build_tuple(run: Run, arg: int) -> None:
 def _build_list(run: Run, arg: int) -> None:
     values = run.pop_many(arg)
     run.stack.append(values if len(values) <= MAX_ITEMS else None)
+
+
+@on("PUSH_NULL")
+def _push_null(run: Run, _: int) -> None:
+    run.stack.append(NULL)
 
 
 @on("LOAD_SMALL_INT")

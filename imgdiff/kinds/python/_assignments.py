@@ -41,13 +41,19 @@ class Assignments(Expressions):
             if keyword_default is not None:
                 self.expr(keyword_default)
 
-    def type_parameters(self, node: ast.AST) -> None:
-        """Visit bounds and defaults of type parameters (PEP 695)."""
-        for parameter in getattr(node, "type_params", ()):
+    def type_parameters(self, node: ast.AST) -> frozenset[str]:
+        """Visit bounds and defaults of type parameters (PEP 695); return their names, which are no global ones."""
+        parameters = getattr(node, "type_params", ())
+        names = frozenset([parameter.name for parameter in parameters])
+        hidden = self.frame.hidden
+        self.frame.hidden = hidden | names
+        for parameter in parameters:
             for field in ("bound", "default_value"):
                 value = getattr(parameter, field, None)
                 if value is not None:
                     self.expr(value)
+        self.frame.hidden = hidden
+        return names
 
     def annotations(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         """Visit a function's annotations."""
@@ -197,8 +203,10 @@ class Assignments(Expressions):
                 stack.extend(ast.iter_child_nodes(node))
 
     def s_type_alias(self, node: Any) -> None:
-        self.type_parameters(node)
+        hidden = self.frame.hidden
+        self.frame.hidden = hidden | self.type_parameters(node)
         self.expr(node.value)
+        self.frame.hidden = hidden
         self.store(node.name.id, None, node.lineno)
 
 

@@ -247,6 +247,10 @@ class Expressions(Folding):
             self.store(node.target.id, self.fold(node.value), node.lineno)
         stack.append(node.value)
 
+    def e_unary(self, node: ast.UnaryOp, stack: list[ast.AST]) -> None:
+        if not isinstance(node.operand, ast.Constant):
+            stack.append(node.operand)
+
     def e_subscript(self, node: ast.Subscript, stack: list[ast.AST]) -> None:
         if type(node.value) is ast.Attribute and node.value.attr == "parents":
             self.fold(node)
@@ -324,4 +328,5 @@ _EXPRESSIONS: dict[type, Callable[[Expressions, Any, list[ast.AST]], None]] = {
     ast.GeneratorExp: Expressions.e_comprehension,
     ast.NamedExpr: Expressions.e_walrus,
     ast.Subscript: Expressions.e_subscript,
+    ast.UnaryOp: Expressions.e_unary,
 }

@@ -62,11 +62,10 @@ class Folding:
         self.frame = Frame(False, EMPTY, "", None)
         self.future = False
         self.folded: dict[int, Value] = {}
-        self.queue: list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, ScopeBuilder, Frame]] = []
+        self.queue: list[tuple[ast.FunctionDef | ast.AsyncFunctionDef, ScopeBuilder, Frame, frozenset[str]]] = []
         self.depth = 0  # of conditional statements
         self.handler = 0  # of except blocks
         self.exited = False
-        self.in_function = False
         self.todo: list[tuple[ast.AST, bool, frozenset[str]]] = []  # node, conditional, shadow
         self.conditional = False
 

@@ -15,7 +15,7 @@ from imgdiff.kinds._facts import VERSION, ScopeBuilder, parse
 from imgdiff.kinds._fold import Dotted
 from imgdiff.kinds.python._assignments import Assignments
 from imgdiff.kinds.python._bindings import bindings, global_bindings, parameters
-from imgdiff.kinds.python._folding import EMPTY, Frame
+from imgdiff.kinds.python._folding import Frame
 from imgdiff.kinds.python._plain import binds_only
 from imgdiff.model import ModuleFacts, Unreadable
 
@@ -64,23 +64,24 @@ class _Module(Assignments):
         self.body(_without_docstring(body))
         self.builder.binds_only = binds_only(body, future=self.future)
         while self.queue:
-            node, scope, outer = self.queue.pop()
-            self._function(node, scope, outer)
+            self._function(*self.queue.pop())
         return self.builder.build()
 
-    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: ScopeBuilder, outer: Frame) -> None:
+    def _function(
+        self, node: ast.FunctionDef | ast.AsyncFunctionDef, scope: ScopeBuilder, outer: Frame, types: frozenset[str]
+    ) -> None:
         found = bindings(node.body, self.walrus)
         for name in parameters(node.args):
             found.add(name, 2)
         own = found.locals()
-        hidden = (outer.outer - found.global_) | own
+        hidden = ((outer.outer | types) - found.global_) | own
         frame = Frame(True, hidden, f"{scope.qualname}.<locals>.", outer.class_)
         frame.outer = hidden
         frame.counts = found.counts
         frame.globals = found.global_
         self.frame, self.scope = frame, scope
         self.depth = self.handler = 0
-        self.exited, self.in_function = False, True
+        self.exited = False
         self.body(_without_docstring(node.body))
 
     def body(self, statements: Sequence[ast.stmt]) -> End:
@@ -130,33 +131,36 @@ class _Module(Assignments):
             scope.decorators.append(value.text if type(value) is Dotted and not value.text.startswith("?") else "?")
             self.expr(decorator)
         self.defaults(node.args)
-        self.type_parameters(node)
+        parameters = self.type_parameters(node)
+        hidden = frame.hidden
+        frame.hidden = hidden | parameters
         self.annotations(node)
+        frame.hidden = hidden
         self.builder.scopes.append(scope)
-        self.queue.append((node, scope, frame))
+        self.queue.append((node, scope, frame, parameters))
         self.store(node.name, None, node.lineno)
 
     def s_class(self, node: ast.ClassDef) -> None:
         for decorator in node.decorator_list:
             self.expr(decorator)
+        outer = self.frame
+        parameters = self.type_parameters(node)
+        hidden = outer.hidden
+        outer.hidden = hidden | parameters
         for base in node.bases:
             self.expr(base)
         for keyword in node.keywords:
             self.expr(keyword.value)
-        self.type_parameters(node)
-        outer = self.frame
+        outer.hidden = hidden
         found = bindings(node.body, self.walrus)
         prefix = f"{node.name}." if node.name in outer.globals else f"{outer.prefix}{node.name}."
-        frame = Frame(
-            False, (outer.outer - found.global_ - found.locals()) if outer.outer else EMPTY, prefix, node.name
-        )
-        frame.outer = outer.outer | {"__class__"}
+        around = outer.outer | parameters
+        frame = Frame(False, around - found.global_ - found.locals(), prefix, node.name)
+        frame.outer = around | {"__class__"}
         frame.bound = found.locals()
         frame.globals = found.global_
         self.frame = frame
-        in_function, self.in_function = self.in_function, False
         self.body(_without_docstring(node.body))
-        self.in_function = in_function
         self.frame = outer
         self.store(node.name, None, node.lineno)
 
@@ -229,7 +233,7 @@ class _Module(Assignments):
         scope = self.scope
         while True:
             truth, side = self.test(node.test)
-            if truth is None and side is None:
+            if truth is None and (side is None or isinstance(node.test, ast.BoolOp)):
                 self.depth += 1
             if truth is not False:
                 if side == "main":
@@ -263,6 +267,8 @@ class _Module(Assignments):
         self.depth = depth
 
     def s_try(self, node: ast.Try) -> End:
+        inside = 1 if node.finalbody else 0  # the finally guards handlers and else too
+        self.depth += inside
         end = self.nested(node.body)
         self.depth += 1
         self.handler += 1
@@ -280,6 +286,7 @@ class _Module(Assignments):
             end = self.body(node.orelse)
         if handled and end == "never":
             end = "handled"
+        self.depth -= inside
         last = self.nested(node.finalbody)
         return end if last is None else last
 
