@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from imgdiff.engines import PathRules, common
 from imgdiff.model import (
+    HOLE,
     Attribution,
     Blindspot,
     FactSource,
@@ -23,11 +24,11 @@ from imgdiff.model import (
 from imgdiff.trace.calls import Use
 from imgdiff.trace.chains import Chains, Root
 from imgdiff.trace.closure import DEFERRED, EAGER, Reach
-from imgdiff.trace.entry import Follower, Launch, environment_of, python_names, split_entry
-from imgdiff.trace.graph import Unit
+from imgdiff.trace.entry import Follower, Launch, PythonStart, environment_of, python_names, split_entry
+from imgdiff.trace.graph import Unit, fill
 from imgdiff.trace.levels import Loaded, Role, World, show
 from imgdiff.trace.natives import Native, Natives, feed_interpreter, feed_libraries
-from imgdiff.trace.roles import Maker, Setting, inherit, unless
+from imgdiff.trace.roles import Maker, Setting, child_module, inherit, main_of, unless
 
 __all__ = ["trace"]
 _MAX_LINES = 12  # places that one caveat names
@@ -199,11 +200,19 @@ class _Tracer:
             roots.update(here.eager)
             groups |= here.groups
         starts = {id(setting.graph): setting.launch for setting in reversed(settings)}
-        for index, (key, reach) in enumerate(reaches.items()):
-            feed_interpreter(reach, self.natives.interpreter(reach.graph, starts[key]), self.facts)
-            self._finish(reach, groups, starts[key])
-            self._inherit(role, reach, settings, reached, roots, index)
-            self._finish(reach, groups, starts[key])
+        own = len(reaches)
+        while True:
+            before = [len(reach.done) for reach in reaches.values()]
+            for index, (key, reach) in enumerate(list(reaches.items())):
+                feed_interpreter(reach, self.natives.interpreter(reach.graph, starts[key]), self.facts)
+                self._finish(reach, groups, starts[key])
+                if index < own:
+                    self._inherit(role, reach, settings, reached, roots, index)
+                    self._finish(reach, groups, starts[key])
+                self._children(reach, starts[key], reaches, starts, roots)
+            if before == [len(reach.done) for reach in reaches.values()]:
+                break
+        for reach in reaches.values():
             for unit, why in reach.entry_points.items():
                 roots.setdefault(unit, ("entry-point", why))
         reached[role.name] = list(reaches.values())
@@ -252,6 +261,41 @@ class _Tracer:
             self.maker.finish(reach, groups)
             if before == (len(reach.level), len(reach.done)):
                 return
+
+    def _children(
+        self,
+        reach: Reach,
+        launch: Launch,
+        reaches: dict[int, Reach],
+        starts: dict[int, Launch],
+        roots: dict[Unit, Root],
+    ) -> None:
+        """Processes started as ``python -m X``: the working directory comes first on their path."""
+        search = reach.graph.resolver.search
+        for unit, use in list(reach.uses):
+            target = child_module(use.argv) if use.kind == "program" else None
+            if target is None or HOLE in fill(target, unit):
+                continue
+            start = PythonStart(b"", search.environment, frozenset(), "module", fill(target, unit), ())
+            graph = self.maker.graph(start, launch, launch.cwd)
+            main = None if graph is None else main_of(graph, start.target)
+            if graph is None or main is None:
+                continue
+            child = reaches.get(id(graph))
+            if child is None:
+                child = reaches[id(graph)] = Reach(graph, self.maker.standard(graph))
+                starts[id(graph)] = launch
+                for name in self.maker.startup_names(module=True):
+                    found = graph.unit(name)
+                    if found is not None:
+                        child.add(found)
+                        roots.setdefault(found, ("root", "runs when Python starts"))
+            if child is reach:
+                reach.extra.append((unit, (main, "program", use.line, use.function)))
+            else:
+                where = f"started by {unit.name}, line {use.line}"
+                roots.setdefault(main, ("program", where))
+            child.run_main(main)
 
     def _child_script(self, reach: Reach, path: bytes, unit: Unit, use: Use, launch: Launch) -> None:
         """A program that is a Python script: its main module belongs to the role that starts it."""

@@ -19,8 +19,8 @@ _PYTHON = re.compile(rb"(?:python|pypy)(?:\d+(?:\.\d+)*)?t?")
 _WRAPPERS = frozenset(
     b"tini tini-static dumb-init catatonit docker-init env numactl taskset nice ionice chrt stdbuf timeout setpriv "
     b"setsid gosu su-exec sudo runuser nohup time catchsegv unshare capsh strace ltrace gdb valgrind perf nsys ncu "
-    b"vtune mpirun mpiexec xvfb-run uv conda micromamba poetry pdm pipenv hatch flock prlimit eatmydata s6-setuidgid linux32 "
-    b"linux64 setarch arch xargs busybox".split()
+    b"vtune mpirun mpiexec xvfb-run uv conda micromamba poetry pdm pipenv hatch flock prlimit eatmydata s6-setuidgid "
+    b"linux32 linux64 setarch arch xargs busybox".split()
 )
 _SHELL_WORDS = frozenset({"exec", "command", "builtin", "nohup", "time", "then", "do", "else", "!", "{", "("})
 _ENV_LISTS = frozenset({"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "LD_PRELOAD"})

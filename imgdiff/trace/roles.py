@@ -21,7 +21,7 @@ from imgdiff.model import (
 )
 from imgdiff.trace.closure import EAGER, Reach, Roots
 from imgdiff.trace.entry import Launch, PythonStart
-from imgdiff.trace.graph import Graph, Unit, fill
+from imgdiff.trace.graph import Graph, Unit
 from imgdiff.trace.resolver import Found, Resolver
 from imgdiff.trace.search_path import SearchPath, build_search_path
 
@@ -148,6 +148,10 @@ class Maker:
         roots.names.update(self._interpreter_names(graph))
         return roots
 
+    def startup_names(self, *, module: bool) -> tuple[str, ...]:
+        """Return the modules that every interpreter imports at its start (and those of ``-m``)."""
+        return (*_STARTUP, *_MODULE_STARTUP) if module else _STARTUP
+
     def _startup(
         self, roots: Roots, graph: Graph, start: PythonStart, role: ProfileRole, methods: Sequence[str]
     ) -> None:
@@ -194,13 +198,12 @@ class Maker:
     # Closures -------------------------------------------------------------------------------------------------------
 
     def finish(self, reach: Reach, groups: Iterable[str]) -> None:
-        """Run a closure to its end, entry points and child processes of the same search path included."""
+        """Run a closure to its end, entry points included."""
         loaded: set[str] = set()
         while True:
             reach.run()
             before = len(reach.level), len(reach.done)
             self._entry_points(reach, set(groups), loaded)
-            self._children(reach)
             reach.run()
             if before == (len(reach.level), len(reach.done)):
                 return
@@ -234,16 +237,6 @@ class Maker:
             return True
         open_question = any(name is None or HOLE in name for name in asked)
         return open_question and group in reach.words and group not in ("console_scripts", "gui_scripts")
-
-    def _children(self, reach: Reach) -> None:
-        for unit, use in list(reach.uses):
-            if use.kind == "program":
-                target = child_module(use.argv)
-                if target is not None and HOLE not in target:
-                    main = main_of(reach.graph, fill(target, unit))
-                    if main is not None:
-                        reach.extra.append((unit, (main, "program", use.line, use.function)))
-                        reach.run_main(main)
 
 
 def child_module(argv: Sequence[str]) -> str | None:
