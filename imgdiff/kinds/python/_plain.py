@@ -18,6 +18,10 @@ def binds_only(body: Sequence[ast.stmt], *, future: bool) -> bool:
             if node.bases or node.keywords or node.decorator_list or getattr(node, "type_params", None):
                 return False
             stack.extend(node.body)
+        elif isinstance(node, (ast.If, ast.While)) and _is_constant(node.test):
+            if isinstance(node, ast.While) and _truth(node.test):
+                return False
+            stack.extend(node.body if _truth(node.test) else node.orelse)
         elif not _plain_statement(node, future):
             return False
     return True
@@ -32,9 +36,15 @@ def _plain_statement(node: ast.stmt, future: bool) -> bool:
         return _plain_function(node, future)
     if isinstance(node, ast.Assign):
         return _plain_value(node.value) and all(isinstance(target, ast.Name) for target in node.targets)
-    if isinstance(node, ast.Expr):
-        return isinstance(node.value, ast.Constant)
-    return isinstance(node, ast.If) and not node.orelse and isinstance(node.test, ast.Constant) and not node.test.value
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _is_constant(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) or (isinstance(node, ast.Name) and node.id == "__debug__")
+
+
+def _truth(node: ast.expr) -> bool:
+    return bool(node.value) if isinstance(node, ast.Constant) else True
 
 
 def _plain_function(node: ast.FunctionDef | ast.AsyncFunctionDef, future: bool) -> bool:

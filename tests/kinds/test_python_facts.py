@@ -1,0 +1,466 @@
+"""What a Python module refers to: the contract of its facts, each example from source and from bytecode alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from imgdiff.kinds import bytecode, python
+from imgdiff.kinds._facts import LONG
+from imgdiff.model import HOLE, HOLE_DIR, HOLE_FILE, HOLE_NAME, HOLE_PACKAGE, Import, ModuleFacts, Unreadable
+from tests.kinds.facts_inputs import FIXTURES, body_of, facts_of, scope_of
+
+# Imports ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "module", "names", "level"),
+    [
+        ("import a", "a", (), 0),
+        ("import a.b.c", "a.b.c", (), 0),
+        ("import a.b as c", "a.b", (), 0),
+        ("from a import b", "a", ("b",), 0),
+        ("from a.b import c as d, e", "a.b", ("c", "e"), 0),
+        ("from . import a", "", ("a",), 1),
+        ("from ...a import b", "a", ("b",), 3),
+        ("from a import *", "a", ("*",), 0),
+    ],
+)
+def test_import_forms(source: str, module: str, names: tuple[str, ...], level: int) -> None:
+    assert body_of(source).imports == (Import(module, names, level, 1, False),)
+
+
+def test_imports_are_in_the_scope_that_runs_them() -> None:
+    facts = facts_of(
+        """
+        class C:
+            import in_class
+            def method(self):
+                import in_method
+                def inner():
+                    import in_inner
+        """
+    )
+    found = {scope.qualname: [each.module for each in scope.imports] for scope in facts.scopes}
+    assert found == {"": ["in_class"], "C.method": ["in_method"], "C.method.<locals>.inner": ["in_inner"]}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("if TYPE_CHECKING:\n import a\nelse:\n import b", {"b": False}),
+        ("import typing\nif typing.TYPE_CHECKING:\n import a\nimport b", {"typing": False, "b": False}),
+        ("import typing as t\nif t.TYPE_CHECKING:\n import a", {"typing": False}),
+        ("if not TYPE_CHECKING:\n import a\nelse:\n import b", {"a": False}),
+        ("if TYPE_CHECKING and x:\n import a", {}),
+        ("if x and TYPE_CHECKING:\n import a\nelse:\n import b", {"b": False}),
+        ("if x or TYPE_CHECKING:\n import a", {"a": True}),
+        ("if TYPE_CHECKING or x:\n import a", {"a": True}),
+        ("if TYPE_CHECKING:\n import a\nelif x:\n import b\nelse:\n import c", {"b": True, "c": True}),
+        ("TYPE_CHECKING = False\nif TYPE_CHECKING:\n import a", {}),
+        ("TYPE_CHECKING = True\nif TYPE_CHECKING:\n import a", {"a": True}),
+        ("if self.thing().TYPE_CHECKING:\n import a", {"a": True}),
+        ("if 0:\n import a\nelse:\n import b", {"b": False}),
+        ("if False:\n import a", {}),
+        ("if True:\n import a", {"a": False}),
+        ("if __debug__:\n import a", {"a": False}),
+        ("while 0:\n import a", {}),
+        ("while 1:\n import a", {"a": True}),
+    ],
+)
+def test_branches_that_never_run_are_no_edges(source: str, expected: dict[str, bool]) -> None:
+    assert {each.module: each.conditional for each in body_of(source).imports} == expected
+
+
+@pytest.mark.parametrize(
+    ("source", "conditional"),
+    [
+        ("import a", False),
+        ("if x:\n import a", True),
+        ("if x:\n pass\nelse:\n import a", True),
+        ("for x in y:\n import a", True),
+        ("while x:\n import a", True),
+        ("try:\n import a\nexcept E:\n pass", True),
+        ("try:\n x()\nexcept E:\n import a", True),
+        ("try:\n x()\nfinally:\n import a", True),
+        ("with x:\n import a", True),
+        ("with x:\n pass\nimport a", False),
+        ("try:\n x()\nexcept E:\n pass\nimport a", False),
+        ("for x in y:\n pass\nimport a", False),
+        ("if x:\n y()\nimport a", False),
+        ("if x:\n raise E\nimport a", True),
+        ("assert x\nimport a", True),
+        ("for x in y:\n if x:\n  break\nelse:\n import a", True),
+        ("for x in y:\n pass\nelse:\n import a", False),
+    ],
+)
+def test_conditional_imports(source: str, conditional: bool) -> None:
+    assert [each.conditional for each in body_of(source).imports if each.module == "a"] == [conditional]
+
+
+def test_after_a_possible_return_all_is_conditional() -> None:
+    scope = scope_of("def f():\n if x:\n  return\n import a", "f")
+    assert scope.imports == (Import("a", (), 0, 4, True),)
+
+
+def test_what_only_a_main_module_runs_is_a_scope_of_its_own() -> None:
+    facts = facts_of(
+        """
+        import a
+        if __name__ == "__main__":
+            import b
+            run("text")
+        else:
+            import c
+        """
+    )
+    body, main = facts.scopes
+    assert main.qualname == "<main>"
+    assert [each.module for each in main.imports] == ["b"]
+    assert main.names == {"run"}
+    assert main.strings == {"text"}
+    assert [each.module for each in body.imports] == ["a", "c"]
+    assert facts.binds == {"a", "c"}
+
+
+def test_an_assertion_of_the_main_module_hides_nothing() -> None:
+    # python -O leaves it out
+    assert [each.module for each in body_of('assert __name__ == "__main__"\nimport a').imports] == ["a"]
+
+
+# Names and strings ------------------------------------------------------------------------------------------------
+
+
+def test_names_are_loads_of_what_is_not_local() -> None:
+    scope = scope_of(
+        """
+        def f(parameter):
+            local = glob.attribute
+            from module import taken
+            def inner():
+                return local, outer_name
+            return parameter, [each for each in local], taken, local.other
+        """,
+        "f",
+    )
+    assert scope.names == {"glob", "attribute", "other", "taken"}
+
+
+def test_names_of_nested_functions_and_classes() -> None:
+    source = """
+        def f():
+            captured = 1
+            class C:
+                mine = captured
+                def method(self):
+                    return captured, super().method, __class__, mine
+        """
+    assert scope_of(source, "f").names == set()
+    assert scope_of(source, "f.<locals>.C.method").names == {"super", "method", "mine"}
+
+
+def test_private_names_are_as_the_compiler_writes_them() -> None:
+    assert scope_of("class _C:\n def f(self): return self.__x, __y, self.__z__", "_C.f").names == {
+        "_C__x",
+        "_C__y",
+        "__z__",
+    }
+
+
+def test_lambdas_comprehensions_and_class_bodies_belong_to_their_scope() -> None:
+    scope = body_of(
+        """
+        class C(Base, metaclass=Meta):
+            field = Field("field")
+        f = lambda x: called("in lambda", x)
+        g = [each.part for each in rows if each != "in comprehension"]
+        """
+    )
+    assert scope.names == {"Base", "Meta", "Field", "called", "part", "rows"}
+    assert scope.strings == {"field", "in lambda", "in comprehension"}
+
+
+def test_strings_are_constants_that_are_loaded() -> None:
+    scope = body_of(
+        '''
+        """Docstring of the module."""
+        x = ["one", ("two", ("three",))], {"four": "five"}, {"six"}
+        y = "sev" + "en" + z
+        if x in ("eight", "nine"):
+            "a statement"
+        def f(a="default", *, key="keyword default"):
+            """Docstring of a function."""
+        class C:
+            """Docstring of a class."""
+        f(name="argument")
+        '''
+    )
+    assert scope.strings == {
+        "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "default", "keyword default", "argument",
+    }  # fmt: skip
+
+
+def test_a_percent_template_gives_its_pieces() -> None:
+    # newer compilers keep nothing else of it
+    assert scope_of('def f(a, b): return "lib%s.so.%d%%" % (a, b)', "f").strings == {"lib", ".so."}
+
+
+def test_annotations_give_names_and_no_strings() -> None:
+    source = 'def f(a: "Quoted[pkg.Inner]", b: plain.Kind = 1) -> "Result": pass\nx: "Variable" = 2'
+    for prefix in ("", "from __future__ import annotations\n"):
+        scope = body_of(prefix + source)
+        assert {"Quoted", "pkg", "Inner", "plain", "Kind", "Result", "Variable"} <= scope.names
+        assert scope.strings == set()
+
+
+def test_a_long_string_is_kept_as_its_tokens() -> None:
+    text = "run /opt/tool/run.sh, then pkg.module:func! " + "word " * LONG
+    scope = body_of(f"x = {text!r}")
+    assert scope.strings == {"run", "/opt/tool/run.sh", "then", "pkg.module:func", "word"}
+
+
+def test_a_constant_attribute_name_is_a_name() -> None:
+    scope = body_of('getattr(x, "attr_one")\nhasattr(x, "attr_two")\noperator.attrgetter("three.four")')
+    assert {"attr_one", "attr_two", "three", "four"} <= scope.names
+    assert scope.calls == ()
+
+
+# Patterns and calls -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expression", "pattern"),
+    [
+        ('f"a.{x}.b"', f"a.{HOLE}.b"),
+        ('f"a.{x!r}{y:>5}"', f"a.{HOLE}"),
+        ('"a." + x', f"a.{HOLE}"),
+        ('x + ".b"', f"{HOLE}.b"),
+        ('"a." + x + ".b"', f"a.{HOLE}.b"),
+        ('"a.%s.b" % x', f"a.{HOLE}.b"),
+        ('"a.%s.%d" % (x, y)', f"a.{HOLE}.{HOLE}"),
+        ('"a.%(name)s" % {"name": x}', f"a.{HOLE}"),
+        ('"a.{}".format(x)', f"a.{HOLE}"),
+        ('"a.{0}.{key}".format(x, key="k")', f"a.{HOLE}.k"),
+        ('".".join(["a", x, "b"])', f"a.{HOLE}.b"),
+        ('__name__ + ".sub"', f"{HOLE_NAME}.sub"),
+        ('f"{__package__}.sub"', f"{HOLE_PACKAGE}.sub"),
+        ('__spec__.parent + ".sub"', f"{HOLE_PACKAGE}.sub"),
+        ('__file__ + "c"', f"{HOLE_FILE}c"),
+        ('os.path.join(x, "lib.so")', f"{HOLE}/lib.so"),
+        ('os.path.join(os.path.dirname(__file__), "d", "f.json")', f"{HOLE_DIR}/d/f.json"),
+        ('os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "f")', f"{HOLE_DIR}/../f"),
+        ('Path(__file__).parent / "d" / "f.json"', f"{HOLE_DIR}/d/f.json"),
+        ('Path(__file__).resolve().parents[1] / "f.json"', f"{HOLE_DIR}/../f.json"),
+        ('pathlib.Path(__file__).parent.joinpath("f.json")', f"{HOLE_DIR}/f.json"),
+    ],
+)
+def test_patterns(expression: str, pattern: str) -> None:
+    assert body_of(f"import os, pathlib\nfrom pathlib import Path\nvalue({expression})").patterns == {pattern}
+
+
+@pytest.mark.parametrize("expression", ["x + y", 'f"{x}"', '"%s" % x', '__name__.rpartition(".")[0] + x', '"-" + x'])
+def test_what_tells_nothing_is_no_pattern(expression: str) -> None:
+    assert body_of(f"value({expression})").patterns == set()
+
+
+def test_a_name_that_is_bound_once_folds() -> None:
+    facts = facts_of(
+        """
+        import importlib
+        ONCE = "pkg.once"
+        TWICE = "pkg.one"
+        TWICE = "pkg.two"
+        def f():
+            global SET
+            SET = "pkg.three"
+        SET = "pkg.four"
+        def g(p="x"):
+            local = ONCE + ".deep"
+            again = "a"
+            again += "b"
+            importlib.import_module(local)
+            importlib.import_module(TWICE)
+            importlib.import_module(SET)
+            importlib.import_module(again)
+            importlib.import_module(p)
+        """
+    )
+    (scope,) = [scope for scope in facts.scopes if scope.qualname == "g"]
+    assert [call.arguments for call in scope.calls] == [("pkg.once.deep",), (HOLE,), (HOLE,), (HOLE,), (HOLE,)]
+
+
+def test_a_callee_is_known_under_another_name() -> None:
+    scope = body_of(
+        """
+        import subprocess as sp
+        from importlib import import_module as load
+        starter = sp.Popen
+        sp.run("one")
+        load("two")
+        starter("three")
+        """
+    )
+    assert [(call.callee, call.arguments) for call in scope.calls] == [
+        ("run", ("one",)),
+        ("import_module", ("two",)),
+        ("Popen", ("three",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["asyncio.run(x)", "re.compile(x)", "json.load(x)", "torch.compile(x)", "x.append(y)", "console.version()"],
+)
+def test_common_words_are_no_callees_on_other_objects(source: str) -> None:
+    assert body_of(source).calls == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "callee"),
+    [
+        ("importlib.metadata.version('x')", "version"),
+        ("from importlib import metadata as m\nm.version('x')", "version"),
+        ("sys.path.append('x')", "path.append"),
+        ("sys.path.insert(0, 'x')", "path.insert"),
+        ("ctypes.cdll.LoadLibrary('x')", "LoadLibrary"),
+        ("torch.ops.load_library('x')", "load_library"),
+        ("torch.utils.cpp_extension.load('x')", "cpp_extension.load"),
+        ("entry.load()", "load"),
+        ("entry_points(group='x')", "entry_points"),
+        ("found.select(group='x')", "select"),
+        ("importlib.resources.files('x')", "files"),
+        ("os.system('x')", "system"),
+        ("exec(x)", "exec"),
+        ("os.listdir('x')", "listdir"),
+    ],
+)
+def test_callees(source: str, callee: str) -> None:
+    assert [call.callee for call in body_of(source).calls] == [callee]
+
+
+def test_arguments_of_calls() -> None:
+    scope = body_of(
+        """
+        import subprocess, sys
+        subprocess.run([sys.executable, "-m", "pkg.tool", f"--x={y}"], cwd="/srv")
+        subprocess.Popen(args=("make", "all"))
+        subprocess.call(["base"] + more)
+        subprocess.check_call("first", *rest)
+        Path("/etc/conf").read_text()
+        """
+    )
+    run, popen, call, check, path, read = scope.calls
+    assert (run.arguments, run.keywords) == ((HOLE,), (("cwd", "/srv"),))
+    assert run.sequence == (HOLE, "-m", "pkg.tool", f"--x={HOLE}")
+    assert popen.sequence == ("make", "all")
+    assert call.sequence == ("base", HOLE)
+    assert check.arguments == ("first", HOLE)
+    assert {(each.callee, each.arguments) for each in (path, read)} == {
+        ("Path", ("/etc/conf",)),
+        ("read_text", ("/etc/conf",)),
+    }
+
+
+def test_code_in_strings_is_read() -> None:
+    scope = body_of('exec("import by_exec")\nPopen([python, "-c", "from by_dash_c import x"])\nexec("not ( code")')
+    assert [(each.module, each.names, each.conditional) for each in scope.imports] == [
+        ("by_exec", (), True),
+        ("by_dash_c", ("x",), True),
+    ]
+
+
+def test_an_attribute_pattern_is_a_call() -> None:
+    (call,) = body_of('getattr(self, "visit_" + name)').calls
+    assert (call.callee, call.arguments) == ("getattr", (HOLE, f"visit_{HOLE}"))
+
+
+# The module as a whole --------------------------------------------------------------------------------------------
+
+
+def test_binds_exports_aliases_and_versions() -> None:
+    facts = facts_of(
+        """
+        import numpy as np
+        from .core import thing, other as renamed
+        __all__ = ["thing"] + ["more"]
+        __all__ += ["last"]
+        __version__ = version = "1.2"
+        version_tuple = (1, 2, "dev")
+        git_version = None
+        alias = np.linalg.solve
+        """
+    )
+    assert facts.binds == {
+        "np", "thing", "renamed", "__all__", "__version__", "version", "version_tuple", "git_version", "alias",
+    }  # fmt: skip
+    assert facts.exports == ("thing", "more", "last")
+    assert facts.aliases == (("alias", "numpy.linalg.solve"), ("np", "numpy"), ("renamed", ".core.other"))
+    assert [(name, text) for name, text, _ in facts.versions] == [
+        ("__version__", "1.2"),
+        ("version", "1.2"),
+        ("version_tuple", "(1, 2, 'dev')"),
+    ]
+
+
+def test_tables_of_lazy_names() -> None:
+    table = '_structure = {"models.bert": ["Model", "Config"], "name": ".mod:attr", "pair": (".other", "attr")}\n'
+    late = '_structure["late"] = ["Late"]\n'
+    expected = {
+        ("Model", "models.bert"), ("Config", "models.bert"), ("name", ".mod:attr"), ("pair", ".other"), ("Late", "late"),
+    }  # fmt: skip
+    for user in (
+        "def __getattr__(name): pass",
+        "_LazyModule(__name__, _structure)",
+        "lazy.attach(__name__, _structure)",
+    ):
+        assert expected <= set(facts_of(table + late + user).lazy)
+    assert facts_of(table + late).lazy == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("'doc'\nimport a\nfrom b import c\nX = 1\nY = ('a', X)\ndef f(a=1): return g(a)", True),
+        ("class C:\n x = 1\n def f(self): pass", True),
+        ("X = f()", False),
+        ("class C(Base): pass", False),
+        ("@deco\ndef f(): pass", False),
+        ("X.y = 1", False),
+        ("from a import *", False),
+        ("for x in y: pass", False),
+        ("if x:\n import a", False),
+    ],
+)
+def test_a_body_that_only_binds(source: str, expected: bool) -> None:
+    assert facts_of(source).binds_only is expected
+
+
+def test_decorators() -> None:
+    scope = scope_of("import functools as ft\n@ft.cache\n@register('x')\n@plain\ndef f(): pass", "f")
+    assert scope.decorators == ("functools.cache", "?", "plain")
+    assert scope.line == 2
+
+
+# All minors -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("recorded", sorted(FIXTURES.glob("contract.*.pyc")), ids=lambda path: path.name)
+def test_every_python_gives_the_facts_of_the_source(recorded: Path) -> None:
+    expected = python.facts((FIXTURES / "contract.py").read_bytes())
+    assert isinstance(expected, ModuleFacts)
+    found = bytecode.facts(recorded.read_bytes())
+    assert found == expected
+
+
+def test_type_parameters_belong_to_their_scope() -> None:
+    older, newer = [bytecode.facts(path.read_bytes()) for path in sorted(FIXTURES.glob("generics.*.pyc"))]
+    assert isinstance(older, ModuleFacts)
+    assert older == newer
+    assert [scope.qualname for scope in older.scopes[1:]] == [
+        "generic", "generic.<locals>.inner", "plain", "Generic.method", "comprehensions",
+    ]  # fmt: skip
+    assert {"bound", "first", "second", "result", "bases", "default"} <= older.scopes[0].names
+    assert not older.scopes[0].names & {"T", "Ts", "P", "U", "V"}
+    source = python.facts((FIXTURES / "generics.py").read_bytes())
+    assert isinstance(source, Unreadable) or source == older
