@@ -15,11 +15,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from imgdiff.about import VERSION as __version__
+from imgdiff import about
 from imgdiff.errors import ImgdiffError
 
 if TYPE_CHECKING:
     from imgdiff.model import Report
+
+__version__ = about.VERSION
 
 __all__ = ["ImgdiffError", "__version__", "diff", "render"]
 
