@@ -405,8 +405,9 @@ class Import(msgspec.Struct, frozen=True, array_like=True):
     """One import statement's target. ``import a.b as c`` -> module "a.b", no names. ``from ..a import x, y`` ->
     module "a", names ("x", "y"), level 2. ``from . import *`` -> module "", names ("*",), level 1.
 
-    ``conditional``: inside a try, with, loop or a branch whose test does not fold to a constant; such an edge may
-    not run.
+    ``conditional``: inside a try, with, loop or a branch whose test does not fold to a constant, or behind a return,
+    raise or assert outside of an except block; such an edge may not run. The else of a try is none, nor is that of a
+    loop without break. Imports in code that a string holds (``exec``, ``-c``) are conditional.
     """
 
     module: str
@@ -418,11 +419,19 @@ class Import(msgspec.Struct, frozen=True, array_like=True):
 
 class Call(msgspec.Struct, frozen=True, array_like=True):
     """A call that can load code or a library, run a program, or ask for metadata, by the last part or two of the
-    callee's dotted name as written (``import_module``, ``importlib.import_module`` -> callee "import_module").
+    callee's dotted name (``import_module``, ``importlib.import_module`` -> callee "import_module"), import renames and
+    single aliases resolved. ``imgdiff/kinds/_callees.py`` is the table; two parts are "path.append", "path.insert",
+    "path.extend" (of sys.path) and "cpp_extension.load".
 
-    ``arguments`` are the folded positional arguments that are strings (HOLE where one does not fold to any text),
-    followed by nothing; keyword arguments are in ``keywords`` as (name, pattern). A list or tuple argument folds to
-    its elements in ``sequence`` (``subprocess.run([sys.executable, "-m", "x"])`` -> (HOLE, "-m", "x")).
+    ``arguments`` are the folded positional arguments, HOLE where one does not fold to text; a starred one that does
+    not fold is the last, as HOLE. A method of a folded path has the path first. Keyword arguments are in ``keywords``
+    as (name, pattern). The elements of a first argument (or ``args=``) that is a list or tuple are in ``sequence``
+    (``subprocess.run([sys.executable, "-m", "x"])`` -> (HOLE, "-m", "x")). What reads a path is recorded only where it
+    has literal text, ``getattr`` and its kin only where the name is a pattern with literal text. ``line`` is that of
+    the callee's last part, or of the call's start in bytecode before 3.11.
+
+    What folds: constants, f-strings, ``+``, ``%``, ``.format``, ``.join`` of a list, ``os.path`` and ``pathlib``
+    chains, ``__name__``, ``__package__``, ``__file__``, and names that the module or function binds exactly once.
     """
 
     callee: str
@@ -437,13 +446,22 @@ class Scope(msgspec.Struct, frozen=True, array_like=True):
     """What one code object does when it runs. Class bodies, lambdas and comprehensions belong to the scope that
     holds them (a class body runs with its module); functions are scopes of their own.
 
-    ``qualname`` is "" for the module, else as Python's ``__qualname__`` ("C.method", "f.<locals>.g"). ``names`` are
-    the identifiers that the body loads (global, builtin and attribute names, and the names of from-imports; not
-    names that are local to a function). ``strings`` are the string constants that the body loads, elements of
-    constant tuples and dict keys included, docstrings, annotations, format specs and import name lists excluded.
-    ``patterns`` are f-strings, ``%``, ``.format`` and ``+`` results with at least one hole and some literal text.
-    ``decorators`` are dotted names, "?" where one does not fold. ``guard`` is "main" for what stands in a module's
-    ``if __name__ == "__main__":`` block: that is a scope of its own with qualname "<main>".
+    ``qualname`` is "" for the module, else as Python's ``__qualname__`` ("C.method", "f.<locals>.g"); "<main>" is
+    the scope of what stands in a module's ``if __name__ == "__main__":`` blocks. ``line`` is the first decorator's
+    where there is one. Code that no path reaches is in no scope.
+
+    ``names`` are the identifiers that the body loads (global, builtin and attribute names, the names of from-imports,
+    constant names given to ``getattr``; not names that are local to a function), private ones as the compiler writes
+    them (``_C__x``), and all names in annotations, evaluated or text. AssertionError is never one: asserts load it.
+
+    ``strings`` are the string constants that the body loads, elements of constant tuples and dict keys included;
+    docstrings, annotations that are text, format specs, names of imports and keywords, and strings without any letter
+    or digit excluded. A template of ``%`` gives its literal pieces. A string longer than 1,000 characters gives its
+    tokens: runs of two to 4,096 letters, digits and ``_./+:@%~-``.
+
+    ``patterns`` are what folding makes with a hole and some telling text (f-strings, ``%``, ``.format``, ``+``,
+    joins and paths), the largest only. Bytecode from 3.10 on may know one better than its source (the compiler copies
+    a short end of a function for each branch). ``decorators`` are dotted names, "?" for calls and all else.
     """
 
     qualname: str
@@ -459,8 +477,9 @@ class Scope(msgspec.Struct, frozen=True, array_like=True):
 class ModuleFacts(msgspec.Struct, frozen=True, array_like=True):
     """What one Python module refers to, per function, the same from its source and from its bytecode.
 
-    ``scopes[0]`` is the module body (with class bodies). What stands under ``if TYPE_CHECKING:`` is in none of
-    them (its else is). ``binds`` are the names that the module body binds, ``exports`` the strings of ``__all__``
+    ``scopes[0]`` is the module body (with class bodies), "<main>" follows where there is one, then the functions by
+    line. What stands under ``if TYPE_CHECKING:`` is in none of them (its else is), unless the module binds that name
+    to anything but False. ``binds`` are the names that the module body binds, ``exports`` the strings of ``__all__``
     where it is a literal. ``aliases`` are module-level ``name = other`` bindings and from-import renames as
     (name, dotted origin). ``lazy`` are the names that a module-level ``__getattr__`` or a literal table can give
     (``_import_structure``, a dict of name -> module), as (name, module as written). ``versions`` are version
