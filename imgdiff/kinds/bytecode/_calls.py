@@ -97,12 +97,13 @@ class Calls(State):
         if not code.flags & _OPTIMIZED:
             self.inline(code, "class", False)
             return Function(code, None)
-        if name == "__annotate__" or name.startswith("<generic parameters of"):
+        annotates = name == "__annotate__" and self.isa.minor >= (3, 14)  # a def of that name folds with them
+        if annotates or name.startswith("<generic parameters of"):
             returned = self.inline(code, "inline", False)
-            if name == "__annotate__":  # 3.14 computes annotations where they are asked for
+            if annotates:  # 3.14 computes annotations where they are asked for
                 self.annotations(returned)
             function = Function(code, None)
-            return returned if type(returned) is Function and name != "__annotate__" else function
+            return returned if type(returned) is Function and not annotates else function
         scope = ScopeBuilder(qualname or code.qualname, code.firstlineno)
         function = Function(code, scope)
         self.shared.queue.append(function)

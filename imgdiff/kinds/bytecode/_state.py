@@ -167,6 +167,7 @@ class State:
     def arrive(self, offset: int) -> None:
         """Come to a label: take over its state, or join it with the one we have."""
         recorded, main, handler = self.labels[offset]
+        self.offset = offset
         if self.dead:
             self.stack[:] = recorded
             self.dead = False

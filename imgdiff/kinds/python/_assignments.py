@@ -16,7 +16,7 @@ class Assignments(Expressions):
 
     def s_import(self, node: ast.Import) -> None:
         for alias in node.names:
-            self.scope.add_import(alias.name, (), 0, node.lineno, self.maybe())
+            self.scope.add_import(self.mangle(alias.name), (), 0, node.lineno, self.maybe())
             if alias.asname is not None:
                 self.store(alias.asname, Dotted(alias.name), node.lineno)
             else:

@@ -151,11 +151,11 @@ def _import(found: Bindings, node: ast.Import | ast.ImportFrom, times: int, _: o
 
 
 def _branch(_: Bindings, node: ast.If | ast.While, times: int, stack: list[tuple[ast.AST, int]]) -> None:
-    constant = type(node.test) is ast.Constant  # the compiler leaves out what can't run
-    if not constant or node.test.value:  # type: ignore[attr-defined] # the type was just asked
-        _nest(stack, node.body, times)
-    if not constant or not node.test.value:  # type: ignore[attr-defined] # as above
-        _nest(stack, node.orelse, times)
+    taken = otherwise = times
+    if isinstance(node.test, ast.Constant):  # what can't run binds nothing, but its names are local all the same
+        taken, otherwise = (times, 0) if node.test.value else (0, times)
+    _nest(stack, node.body, taken)
+    _nest(stack, node.orelse, otherwise)
 
 
 def _loop(found: Bindings, node: ast.For, times: int, stack: list[tuple[ast.AST, int]]) -> None:
@@ -173,12 +173,12 @@ def _try(_: Bindings, node: ast.Try, times: int, stack: list[tuple[ast.AST, int]
     _nest(stack, node.body, times)
     _nest(stack, node.orelse, times)
     _nest(stack, node.handlers, times)
-    _nest(stack, node.finalbody, times + 1)
+    _nest(stack, node.finalbody, 2 * times)
 
 
 def _except(found: Bindings, node: ast.ExceptHandler, times: int, stack: list[tuple[ast.AST, int]]) -> None:
     if node.name is not None:
-        found.add(node.name, times + 1)
+        found.add(node.name, 2 * times)
     _nest(stack, node.body, times)
 
 
@@ -186,9 +186,9 @@ def _match(found: Bindings, node: ast.Match, times: int, stack: list[tuple[ast.A
     for case in node.cases:
         for part in ast.walk(case.pattern):
             if isinstance(part, (ast.MatchAs, ast.MatchStar)) and part.name is not None:
-                found.add(part.name, times + 1)
+                found.add(part.name, 2 * times)
             elif isinstance(part, ast.MatchMapping) and part.rest is not None:
-                found.add(part.rest, times + 1)
+                found.add(part.rest, 2 * times)
         _nest(stack, case.body, times)
 
 
@@ -212,7 +212,7 @@ def _type_alias(found: Bindings, node: ast.AST, times: int, _: object) -> None:
 
 _HANDLERS: dict[type, Callable[[Bindings, Any, int, list[tuple[ast.AST, int]]], None]] = {
     ast.Assign: _assign,
-    ast.AugAssign: lambda f, n, t, s: _augmented(f, n, t + 1, s),
+    ast.AugAssign: lambda f, n, t, s: _augmented(f, n, 2 * t, s),
     ast.AnnAssign: _augmented,
     ast.FunctionDef: _definition,
     ast.AsyncFunctionDef: _definition,

@@ -124,12 +124,26 @@ class Expressions(Folding):
         stack.append(function)
         stack.extend(node.args)
         for keyword in node.keywords:
-            value = keyword.value
-            if keyword.arg is None and isinstance(value, ast.Dict):  # its keys are names of keywords
-                stack.extend([key for key in value.keys if key is not None and not isinstance(key, ast.Constant)])
-                stack.extend(value.values)
+            if keyword.arg is None:
+                self._keywords(keyword.value, stack)
             else:
+                stack.append(keyword.value)
+
+    def _keywords(self, root: ast.expr, stack: list[ast.AST]) -> None:
+        """Visit what ``**`` spreads in a call: the keys of dict displays are names of keywords."""
+        displays = [root]
+        while displays:
+            value = displays.pop()
+            if not isinstance(value, ast.Dict):
                 stack.append(value)
+                continue
+            for key, item in zip(value.keys, value.values, strict=True):
+                if key is None:
+                    displays.append(item)
+                    continue
+                stack.append(item)
+                if not isinstance(key, ast.Constant):
+                    stack.append(key)
 
     def e_keyword(self, node: ast.keyword, stack: list[ast.AST]) -> None:
         stack.append(node.value)
@@ -202,7 +216,7 @@ class Expressions(Folding):
                 self.later(value, stack)
             else:
                 stack.append(value)
-            if type(value) in (ast.Name, ast.Attribute) and self.truth(value) is decides:
+            if type(value) in (ast.Name, ast.Attribute, ast.Constant) and self.truth(value) is decides:
                 break
 
     def e_compare(self, node: ast.Compare, stack: list[ast.AST]) -> None:

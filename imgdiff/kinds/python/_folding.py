@@ -213,13 +213,14 @@ class Folding:
         return tuple(values) if type(node) is ast.Tuple else values
 
     def f_dict(self, node: ast.Dict, depth: int) -> Value:
-        return Map(
-            [
-                (self.fold(key, depth + 1), self.fold(value, depth + 1))
-                for key, value in zip(node.keys, node.values, strict=True)
-                if key is not None
-            ]
-        )
+        pairs: list[tuple[Value, Value]] = []
+        for key, item in zip(node.keys, node.values, strict=True):
+            value = self.fold(item, depth + 1)
+            if key is not None:
+                pairs.append((self.fold(key, depth + 1), value))
+            elif type(value) is Map:
+                pairs.extend(value.pairs)
+        return Map(pairs)
 
     def f_choice(self, node: ast.IfExp, depth: int) -> Value:
         truth = self.truth(node.test)
