@@ -106,6 +106,8 @@ def _status(a: FileEntry | None, b: FileEntry | None) -> Status | None:
         return "modified"
     if a.type == "symlink" and a.link_target != b.link_target:
         return "modified"
+    if a.device != b.device:
+        return "modified"
     if a.path != b.path:
         return "moved" if a.type != "dir" else None
     if a.type == "symlink":

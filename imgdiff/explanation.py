@@ -131,7 +131,9 @@ class _Explaining:
             return self._ends(change)
         if types == {"dir"}:
             return self._directory(change)
-        return Delta("data", f"A {types.pop()} node is in {'b' if change.a is None else 'a'} only.")
+        if change.a is not None and change.b is not None:
+            return Delta("data", f"The {types.pop()} node stands for another device.")
+        return Delta("data", f"A {types.pop()} node is in {_only(change)} only.")
 
     # ----------------------------------------------------------------------------------------------------------------
     # Regular files

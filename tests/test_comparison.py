@@ -195,3 +195,8 @@ def test_what_bears_in_attributes() -> None:
     assert attributes_bear(entry("x", mode=0o600), entry("x", mode=0o600, uid=1000))
     assert attributes_bear(plain, entry("x", xattrs=((b"security.capability", b"\x01"),)))
     assert not attributes_bear(plain, entry("x", xattrs=((b"user.note", b"\x01"),)))
+
+
+def test_a_node_of_another_device_differs() -> None:
+    a, b = (tree(entry("dev/x", type="char", device=(1, minor))) for minor in (3, 5))
+    assert statuses(run(a, b)) == {b"dev/x": "modified"}

@@ -135,7 +135,8 @@ _KEPT: tuple[tuple[re.Pattern[bytes], int], ...] = tuple(
         # Package databases
         (rb"var/lib/dpkg/(?:status|diversions|statoverride|available)", 64 * MB),
         (rb"var/lib/dpkg/(?:status\.d/[^/]+|info/[^/]+\.(?:list|md5sums|conffiles)|alternatives/[^/]+)", 16 * MB),
-        (rb"(?:var/lib|usr/lib/sysimage)/rpm/[^/]+", 256 * MB),
+        (rb"etc/dpkg/dpkg\.cfg(?:\.d/[^/]+)?", MB),
+        (rb"(?:var/lib|usr/lib/sysimage|usr/share)/rpm/[^/]+", 256 * MB),
         (rb"lib/apk/db/installed", 64 * MB),
         (rb"(?:.*/)?conda-meta/(?:[^/]+\.json|history)", 32 * MB),
         # The loader
@@ -144,9 +145,13 @@ _KEPT: tuple[tuple[re.Pattern[bytes], int], ...] = tuple(
         (rb"etc/(?:passwd|group|nsswitch\.conf|environment|os-release|lsb-release|shells)", MB),
         (rb"usr/lib/os-release", MB),
         # What drivers and toolkits say of themselves, and which libraries they name
-        (rb"(?:.*/)?(?:version\.(?:txt|json)|VERSION|[^/]+\.icd)", 256 * KB),
+        (rb"(?:.*/)?(?:version\.(?:txt|json)|VERSION|[^/]+\.icd)|opt/rocm[^/]*/\.info/version[^/]*", 256 * KB),
     )
 )
+_ANY_KEPT = re.compile(b"|".join(b"(?:" + pattern.pattern + b")" for pattern, _ in _KEPT), re.DOTALL)
+KEPT_VERSION = 2
+"""Raised with every change of what :func:`kept` answers: an index that was made under another rule is made again."""
+
 _SUFFIX_SIZES: dict[bytes, int] = {
     b"py": 8 * MB,
     b"pyw": 8 * MB,
@@ -176,4 +181,6 @@ def kept(path: bytes, head: bytes, size: int) -> bool:
         return True
     if size <= _SCRIPT_SIZE and (head[:2] == b"#!" or _is_shell(path, head)):
         return True
+    if _ANY_KEPT.match(path) is None:  # nearly all files: one look instead of a dozen
+        return False
     return any(size <= most and pattern.match(path) for pattern, most in _KEPT)
