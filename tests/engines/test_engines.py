@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from imgdiff.engines import PathRules, common, load_profiles, path_regex, recognise
@@ -13,7 +15,7 @@ S = SITE.decode()
 
 def test_every_line_has_its_reason() -> None:
     lists = common()
-    rules = [*lists.env, *lists.outside, *lists.read_at_run_time, *lists.compilers, *lists.shell_files]
+    rules: list[Any] = [*lists.env, *lists.outside, *lists.read_at_run_time, *lists.compilers, *lists.shell_files]
     for profile in load_profiles():
         rules += [*profile.env, *profile.outside, *profile.read_at_run_time]
         rules += [group for role in profile.roles for group in role.roots]
