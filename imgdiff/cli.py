@@ -271,3 +271,7 @@ def main() -> NoReturn:
         if error.hint:
             click.echo(f"  hint: {safe(error.hint)}", err=True)
     sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -114,9 +114,7 @@ def _explain(
     if len(known) == 1:
         return Delta(kind.effect, f"The file is in {'a' if paths[1] is None else 'b'} only.")
     if a is None or b is None:
-        return Delta(
-            kind.effect, f"The bytes differ; what differs can't be told, since {' and '.join(missing)} was not read."
-        )
+        return Delta(kind.effect, f"The bytes differ; what differs can't be told: not read in {' and '.join(missing)}.")
     if kind.stream is not None:
         return kind.stream(a, b)
     assert kind.delta is not None

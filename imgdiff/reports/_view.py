@@ -178,5 +178,5 @@ def _why_not(judged: JudgedChange, level: Level) -> str:
     if change.status == "attributes":
         return "attributes only"
     if change.delta is not None and change.delta.effect in ("noise", "metadata"):
-        return f"{change.delta.effect}: {safe(change.delta.reason)}"
+        return f"{change.delta.effect}: {safe(change.delta.reason).rstrip('.')}"
     return f"accepted as {level}"
