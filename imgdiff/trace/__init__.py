@@ -74,6 +74,7 @@ class _Tracer:
         self._unreadable: dict[tuple[bytes, str], list[str]] = {}
         self._unresolved: dict[str, bytes] = {}
         self._places: set[str] = set()
+        self._bases: dict[int, Reach] = {}
         self.others: list[Launch] = []  # what the way from the entry starts that is no Python
         self.blindspots: list[Blindspot] = list(self.maker.blindspots)
 
@@ -155,6 +156,7 @@ class _Tracer:
         roles: dict[str, Role] = {}
         reached: dict[str, list[Reach]] = {}
         world = self._world()
+        self._share(settings, launches)
         for role in self.profile.roles:
             roles[role.name] = self._role(role, settings, launches, world, reached)
         blindspots = tuple(self._all_blindspots(roles))
@@ -177,6 +179,35 @@ class _Tracer:
             return []
         return [each for each in self.profile.roles if each.name in role.includes]
 
+    def _share(self, settings: list[Setting], launches: list[Launch]) -> None:
+        """Work out once, for each graph, the closure of what is eager in every role."""
+        eager: dict[int, list[dict[Unit, int]]] = {}
+        launch_of: dict[int, Launch] = {}
+        before = list(self.maker.blindspots)
+        for role in self.profile.roles:
+            alone: dict[int, Reach] = {}
+            for setting in settings:
+                key = id(setting.graph)
+                launch_of.setdefault(key, setting.launch)
+                if key not in alone:
+                    alone[key] = Reach(setting.graph, self.maker.standard(setting.graph))
+                here = self.maker.roots(role, setting, self.methods(setting.launch), self._included(role, launches))
+                alone[key].eager(here.eager, here.mains)
+            for key, reach in alone.items():
+                eager.setdefault(key, []).append(reach.level)
+        self.maker.blindspots = before  # the roles note them again
+        groups = frozenset.intersection(*(frozenset(role.plugins) for role in self.profile.roles))
+        for setting in settings:
+            key = id(setting.graph)
+            if key in self._bases:
+                continue
+            base = self._bases[key] = Reach(setting.graph, self.maker.standard(setting.graph))
+            sets = eager[key]
+            base.start(unit for unit in sets[0] if all(unit in other for other in sets[1:]))
+            if len(sets) > 1:
+                feed_interpreter(base, self.natives.interpreter(setting.graph, launch_of[key]), self.facts)
+                self._finish(base, set(groups), launch_of[key])
+
     def _role(
         self,
         role: ProfileRole,
@@ -194,7 +225,7 @@ class _Tracer:
             here = self.maker.roots(role, setting, methods, included)
             reach = reaches.get(id(setting.graph))
             if reach is None:
-                reach = reaches[id(setting.graph)] = Reach(setting.graph, self.maker.standard(setting.graph))
+                reach = reaches[id(setting.graph)] = self._bases[id(setting.graph)].fork()
             reach.eager(here.eager, here.mains)
             reach.refer(here.names)
             roots.update(here.eager)

@@ -109,6 +109,7 @@ class Chains:
         eager = [unit for unit in roots if reach.level[unit] == EAGER]
         for unit in eager:
             came[unit] = None
+        _parents(eager, came)
         outgoing: dict[Unit, list[Target]] = {}
         eager_only: dict[Unit, list[Target]] = {}
         for block in reach.done:
@@ -127,6 +128,7 @@ class Chains:
         rest = [unit for unit in roots if unit not in came]
         for unit in rest:
             came[unit] = None
+        _parents(rest, came)
         self._layers([*came], came, outgoing, lambda unit: unit in reach.level)
         return came
 
@@ -148,3 +150,12 @@ class Chains:
                             step = (current, "parent", target[2], target[3])
             came.update(following)
             layer = list(following)
+
+
+def _parents(roots: list[Unit], came: _Came) -> None:
+    """A root is imported with the packages above it."""
+    for root in roots:
+        unit = root.parent
+        while unit is not None and unit not in came:
+            came[unit] = (root, (unit, "parent", None, None))
+            unit = unit.parent

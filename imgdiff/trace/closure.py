@@ -14,6 +14,21 @@ from imgdiff.trace.calls import Use
 from imgdiff.trace.graph import Block, Graph, Target, Unit, fill
 
 EAGER, DEFERRED = 2, 1
+_BY_NAME = frozenset(
+    {
+        "getattr",
+        "hasattr",
+        "attrgetter",
+        "methodcaller",
+        "globals",
+        "locals",
+        "vars",
+        "__dict__",
+        "__getattribute__",
+        "dir",
+    }
+)
+_MIN_MODULE = 5  # characters of a pattern's literal start before it can name a top-level module
 _MIN_LITERAL = 3  # letters that a name pattern must fix before it counts outside of the package that builds it
 
 
@@ -52,20 +67,43 @@ class Reach:
         self._suffixes: dict[int, set[str]] = {}
         self._new_affixes = False
         self._unchecked: list[str] = []
-        self._local: set[tuple[str, str, str]] = set()  # (package, prefix, suffix)
+        self._local: set[tuple[str, str, str]] = set()  # (top-level package or module, prefix, suffix)
         self._new_local: set[tuple[str, str, str]] = set()
         self._new_words: list[tuple[Block, frozenset[str]]] = []
         self._held: list[tuple[Block, frozenset[str]]] = []
-        self._words_of: dict[str, dict[str, Block]] = {}
+        self._blocks_of: dict[str, list[tuple[Block, frozenset[str]]]] = {}
         self._dynamic_done: set[str] = set()
+        self._worded: set[tuple[Unit, Unit]] = set()
         self._tails: dict[tuple[str, bool], tuple[Unit, Use]] = {}  # submodules that are imported below any package
-        self._widened = len(graph.widened)
+        self._widened = 0
+
+    def fork(self) -> Reach:
+        """Return an independent copy to go on from: what several roles share is worked out once."""
+        twin = Reach(self.graph, self.standard)
+        for name, value in vars(self).items():
+            if isinstance(value, dict | set | list):
+                vars(twin)[name] = type(value)(value)
+        twin._waiting = {name: list(items) for name, items in self._waiting.items()}
+        twin._prefixes = {length: set(items) for length, items in self._prefixes.items()}
+        twin._suffixes = {length: set(items) for length, items in self._suffixes.items()}
+        twin._blocks_of = {top: list(items) for top, items in self._blocks_of.items()}
+        twin._widened = self._widened
+        return twin
+
+    def start(self, units: Iterable[Unit]) -> None:
+        """Take modules as eager whose eager imports are among them."""
+        for unit in units:
+            self.level[unit] = EAGER
+            self._fresh.append(unit)
 
     # The eager part -------------------------------------------------------------------------------------------------
 
     def eager(self, roots: Iterable[Unit], mains: Iterable[Unit] = ()) -> list[Unit]:
         """Add what runs when these modules are imported; return what is new at this level."""
-        self.mains.update(mains)
+        for unit in mains:
+            if unit not in self.mains and unit in self.level and unit.main is not None:
+                self._stack.append(unit.main)
+            self.mains.add(unit)
         seen: dict[Unit, None] = {}
         wave = [unit for unit in roots if self.level.get(unit) != EAGER]
         uses: list[tuple[Unit, tuple[str, ...]]] = []
@@ -256,7 +294,7 @@ class Reach:
             self._new_words.append((block, block.named))
             self.words |= block.named
         for pattern in block.patterns:
-            self._pattern(pattern)
+            self._pattern(block, pattern)
 
     def _use(self, block: Block, use: Use) -> None:
         if use.kind == "import":
@@ -307,12 +345,21 @@ class Reach:
 
     # Names built at run time ----------------------------------------------------------------------------------------
 
-    def _pattern(self, pattern: Pattern) -> None:
+    def _pattern(self, block: Block, pattern: Pattern) -> None:
         parts = pattern.split(HOLE)
         if not all(part == "" or ("a" + part).isidentifier() for part in parts):
             return
         prefix, suffix = parts[0], parts[-1]
-        if len(prefix.strip("_")) + len(suffix.strip("_")) >= _MIN_LITERAL:
+        if len(prefix) > _MIN_MODULE:  # f"_sysconfigdata_{platform}" is imported as it stands
+            for name in self.graph.tops():
+                if name.startswith(prefix) and name.endswith(suffix):
+                    self._word(block, name)
+        if _BY_NAME.isdisjoint(block.refs):
+            key = (block.unit.name, prefix, suffix)
+            if key not in self._local:
+                self._local.add(key)
+                self._new_local.add(key)
+        elif len(prefix.strip("_")) + len(suffix.strip("_")) >= _MIN_LITERAL:
             if prefix:
                 if prefix not in self._prefixes.setdefault(len(prefix), set()):
                     self._prefixes[len(prefix)].add(prefix)
@@ -359,7 +406,7 @@ class Reach:
                 continue
             for item in list(items):
                 unit = item.unit if isinstance(item, Block) else item[0]
-                for prefix, suffix in by_top.get(unit.top, ()):
+                for prefix, suffix in (*by_top.get(unit.top, ()), *by_top.get(unit.name, ())):
                     if name.startswith(prefix) and name.endswith(suffix) and len(name) > len(prefix) + len(suffix):
                         if isinstance(item, Block):
                             self._stack.append(item)
@@ -368,8 +415,8 @@ class Reach:
                         break
 
     def _match_words(self) -> None:
-        """Where reached code imports by computed name: every module that a string names, in full, or within the
-        package that both the string and the import stand in, by any tail of its name."""
+        """Where reached code imports by computed name: every module that a string names in full, and, where the string
+        and the import stand in one top-level package, relatively or by its last part."""
         new, self._new_words = self._new_words, []
         if not self.dynamic:
             self._held += new
@@ -378,30 +425,35 @@ class Reach:
             new, self._held = self._held + new, []
         every = self.graph.tops()
         standard = every & self.standard
-        by_top: dict[str, dict[str, Block]] = {}
+        by_top: dict[str, list[tuple[Block, frozenset[str]]]] = {}
         for block, words in new:
             # The standard library names no module outside of itself by a single word.
             for word in words & (standard if block.unit.top in self.standard else every):
                 self._word(block, word)
-            mine = self._words_of.setdefault(block.unit.top, {})
-            fresh = by_top.setdefault(block.unit.top, {})
-            for word in words:
-                if word not in mine:
-                    mine[word] = fresh[word] = block
+            self._blocks_of.setdefault(block.unit.top, []).append((block, words))
+            by_top.setdefault(block.unit.top, []).append((block, words))
         for top in self.dynamic:
             if top in self.standard:
                 self._dynamic_done.add(top)
                 continue
-            candidates = by_top.get(top, {}) if top in self._dynamic_done else self._words_of.get(top, {})
+            candidates = by_top.get(top, []) if top in self._dynamic_done else self._blocks_of.get(top, [])
             self._dynamic_done.add(top)
-            lasts = self.graph.lasts(top)
-            for word in sorted(candidates.keys() & lasts.keys()):
-                for name in lasts[word]:
-                    self._word(candidates[word], name)
+            tails = self.graph.lasts(top)
+            for block, words in candidates:
+                hits = words & tails.keys()
+                if hits:
+                    self._by_tail(block, hits, tails)
+
+    def _by_tail(self, block: Block, words: Iterable[str], tails: dict[str, list[str]]) -> None:
+        """Names within a top-level package: relative ones, and last parts."""
+        for word in words:
+            for name in tails[word]:
+                self._word(block, name)
 
     def _word(self, block: Block, name: str) -> None:
         target = self.graph.unit(name)
-        if target is not None:
+        if target is not None and (block.unit, target) not in self._worded:
+            self._worded.add((block.unit, target))
             self.extra.append((block.unit, (target, "string", None, block.gate or None)))
             self.add(target)
 

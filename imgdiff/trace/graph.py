@@ -116,6 +116,7 @@ class Block:
         "asked",
         "calls",
         "edges",
+        "files",
         "gate",
         "imports",
         "kind",
@@ -136,6 +137,7 @@ class Block:
         self.refs: frozenset[str] | set[str] = frozenset()  # names that it refers to, by code or by string
         self.words: set[str] = set()  # identifier-like strings
         self.named: frozenset[str] = frozenset()  # strings that could be module names, whole or in part
+        self.files: tuple[str, ...] = ()  # strings and patterns that could name files
         self.texts: set[str] = set()  # other strings that could name a module, a file or a program
         self.patterns: set[Pattern] = set()  # with the module's own name and place filled in
         self.imports: list[Target] = []
@@ -179,6 +181,7 @@ class Block:
                     self.calls.append(use)
                     self._call(graph, use)
         self.refs = names | self.words
+        self.files = tuple(sorted(text for text in self.texts | self.patterns if "/" in text or "." in text))
         self.named = frozenset(self.words.union(text for text in self.texts if _DOTTED.fullmatch(text)))
         self.edges = list(dict.fromkeys(self.edges))
 
@@ -324,6 +327,7 @@ class Graph:
         main: list[Scope] = []
         always: list[Scope] = []
         groups: dict[str, list[Scope]] = {}
+        gated: dict[str, list[Scope]] = {}
         for scope in facts.scopes[1:]:
             root = scope.qualname.partition(".<locals>")[0]
             if root == "<main>" or root.startswith("<main>."):
@@ -332,14 +336,14 @@ class Graph:
                 groups.setdefault(root, []).append(scope)
         for root, scopes in groups.items():
             gate = root.rpartition(".")[2]
-            dunder = gate.startswith("__") and gate.endswith("__")
             registered = any(
                 not _harmless(decorator) for scope in scopes if scope.qualname == root for decorator in scope.decorators
             )
-            if dunder or registered or not gate.isidentifier():
+            if registered or not gate.isidentifier() or (gate.startswith("__") and gate.endswith("__")):
                 always += scopes
             else:
-                unit.gated.append(Block(unit, "gated", scopes, gate))
+                gated.setdefault(gate, []).extend(scopes)
+        unit.gated = [Block(unit, "gated", scopes, gate) for gate, scopes in gated.items()]
         unit.body = Block(unit, "body", list(facts.scopes[:1]))
         unit.main = Block(unit, "main", main) if main else None
         unit.always = Block(unit, "always", always) if always else None

@@ -349,13 +349,10 @@ class Role:
         for target, link in self._world.links:
             names.add(target, link)
         for reach in self._reaches:
-            for block in sorted(reach.done, key=lambda each: (each.unit.name, each.gate, each.kind)):
-                for text in sorted(block.texts):
-                    if "/" in text or "." in text:
-                        names.add(text, block.unit)
-                for pattern in sorted(block.patterns):
-                    if "/" in pattern or "." in pattern:
-                        names.add(pattern, block.unit)
+            naming = [block for block in reach.done if block.files]
+            for block in sorted(naming, key=lambda each: (each.unit.name, each.gate, each.kind)):
+                for text in block.files:
+                    names.add(text, block.unit)
         for path, loaded in sorted(self._files.items()):
             for text in _strings(self._world.facts, path):
                 names.add(text, path)
@@ -429,10 +426,10 @@ class Role:
     def _dormant_texts(self, dormant: Dormant) -> None:
         if self._dormant_names is None:
             self._dormant_names = Names(self._world.tree, self._search_roots, self._world.listed)
-        for block in sorted(dormant.blocks, key=lambda each: (each.unit.name, each.gate, each.kind)):
-            for text in sorted(block.texts | block.patterns):
-                if "/" in text or "." in text:
-                    self._dormant_names.add(text, block.unit)
+        naming = [block for block in dormant.blocks if block.files]
+        for block in sorted(naming, key=lambda each: (each.unit.name, each.gate, each.kind)):
+            for text in block.files:
+                self._dormant_names.add(text, block.unit)
 
     # Absent files ---------------------------------------------------------------------------------------------------
 

@@ -216,10 +216,14 @@ class Natives:
                     yield name, unit
                     if use.callee == "find_library":
                         yield f"lib{name}.so", unit
+        found: dict[str, Unit] = {}
         for block in reach.done:
-            for text in block.texts:
+            for text in block.files:
                 if ".so" in text and _LIBRARY.fullmatch(text):
-                    yield text, block.unit
+                    known = found.get(text)
+                    if known is None or block.unit.name < known.name:
+                        found[text] = block.unit
+        yield from sorted(found.items(), key=lambda item: item[0])
 
     def _strings(self, path: bytes) -> Iterable[str]:
         facts = self.elf(path)
@@ -262,12 +266,14 @@ class Natives:
         for path, (unit, use) in self.started(reach, launch).items():
             self._touch(native, path, launch, unit, use.line, use.function)
         words: dict[str, Unit] = {}
-        for block in sorted(reach.done, key=lambda each: (each.unit.name, each.gate, each.kind)):
-            for word in block.words & names.keys():
-                words.setdefault(word, block.unit)
-            for text in block.texts:
-                if text in names or (text.startswith("/") and "bin/" in text):
-                    words.setdefault(text, block.unit)
+        hits = frozenset(reach.words & names.keys())
+        for block in reach.done:
+            found_here = [] if hits.isdisjoint(block.named) else list(hits & block.named)
+            found_here += [text for text in block.files if text in names or (text.startswith("/") and "bin/" in text)]
+            for word in found_here:
+                known = words.get(word)
+                if known is None or block.unit.name < known.name:
+                    words[word] = block.unit
         for word, unit in sorted(words.items()):
             found = self.follower.which(word, launch.env, launch.cwd)
             if found is not None:
