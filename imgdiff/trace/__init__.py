@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator, Sequence
 
 from imgdiff.engines import PathRules, common
@@ -48,7 +49,14 @@ def trace(
     ``config`` is the image's (None for a plain root file system), ``entry`` another command line than the image's
     (``--entry``; a bare module name means ``python -m``). Nothing of the image is executed.
     """
-    return _Tracer(tree, attribution, facts, config, profile, entry, side).run()
+    # Hundreds of thousands of small objects, all of which live on: the collector would only walk them again and again.
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return _Tracer(tree, attribution, facts, config, profile, entry, side).run()
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class _Tracer:
@@ -308,7 +316,7 @@ class _Tracer:
             if target is None or HOLE in fill(target, unit):
                 continue
             start = PythonStart(b"", search.environment, frozenset(), "module", fill(target, unit), ())
-            graph = self.maker.graph(start, launch, launch.cwd)
+            graph = self.maker.child_graph(reach.graph, start, launch)
             main = None if graph is None else main_of(graph, start.target)
             if graph is None or main is None:
                 continue

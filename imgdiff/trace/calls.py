@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 
 from imgdiff.model import HOLE, Call, Pattern
-
-if TYPE_CHECKING:
-    from imgdiff.trace.graph import Unit
 
 UseKind = Literal[
     "import", "walk", "load-path", "exec", "library", "program", "metadata", "entry-points", "attribute", "sys-path"
@@ -62,7 +59,7 @@ class Use(msgspec.Struct, frozen=True):
     deep: bool = False
 
 
-def use_of(call: Call, unit: Unit, function: str | None) -> Use | None:  # noqa: ARG001 - the unit may fold more later
+def use_of(call: Call, function: str | None) -> Use | None:
     """Return what a call asks for; None for one that concerns nobody."""
     callee = call.callee.rpartition(".")[2]
     arguments = call.arguments

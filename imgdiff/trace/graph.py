@@ -10,7 +10,7 @@ from __future__ import annotations
 import fnmatch
 import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from imgdiff.engines import common
@@ -106,6 +106,8 @@ class Unit:
 
 
 Target = tuple[Unit, Edge, int | None, str | None]  # to, how, the line and function that lead there
+LazyUse = tuple[Unit, tuple[str, ...], int | None, str | None]  # of, which attributes, line and function
+_NOTHING: frozenset[str] = frozenset()
 
 
 class Block:
@@ -135,57 +137,91 @@ class Block:
         self.unit, self.kind, self.scopes, self.gate = unit, kind, scopes, gate
         self._made = False
         self.refs: frozenset[str] | set[str] = frozenset()  # names that it refers to, by code or by string
-        self.words: set[str] = set()  # identifier-like strings
+        # What follows is empty until the block is made. The empty ones are shared: most blocks stay small.
+        self.words: set[str] | frozenset[str] = frozenset()  # identifier-like strings
         self.named: frozenset[str] = frozenset()  # strings that could be module names, whole or in part
+        self.texts: set[str] | frozenset[str] = frozenset()  # other strings
+        self.patterns: set[Pattern] | frozenset[Pattern] = frozenset()  # with the module's own name and place filled in
         self.files: tuple[str, ...] = ()  # strings and patterns that could name files
-        self.texts: set[str] = set()  # other strings that could name a module, a file or a program
-        self.patterns: set[Pattern] = set()  # with the module's own name and place filled in
-        self.imports: list[Target] = []
-        self.lazy_uses: list[tuple[Unit, tuple[str, ...], int | None, str | None]] = []
-        self.edges: list[Target] = []  # strings and dynamic imports that fold
-        self.calls: list[calls.Use] = []
-        self.missing: list[str] = []  # module names that it imports and that resolve to nothing
-        self.asked: list[str] = []  # the same, asked for by a call
+        self.imports: Sequence[Target] = ()
+        self.lazy_uses: Sequence[LazyUse] = ()
+        self.edges: Sequence[Target] = ()  # strings and dynamic imports that fold
+        self.calls: Sequence[calls.Use] = ()
+        self.missing: Sequence[str] = ()  # module names that it imports and that resolve to nothing
+        self.asked: Sequence[str] = ()  # the same, asked for by a call
 
     def remake(self, graph: Graph) -> None:
         """Work out the edges again: a package that they lead to has become wider."""
         self._made = False
-        self.imports, self.lazy_uses, self.edges, self.calls = [], [], [], []
-        self.missing, self.asked = [], []
         self.make(graph)
 
     def make(self, graph: Graph) -> None:
         """Work out the edges, once."""
-        if self._made:
-            return
-        self._made = True
+        if not self._made:
+            self._made = True
+            _Making(self, graph).run()
+
+
+class _Making:
+    """Works out one block."""
+
+    def __init__(self, block: Block, graph: Graph) -> None:
+        self.block, self.unit, self.graph = block, block.unit, graph
+        self.words: set[str] = set()
+        self.texts: set[str] = set()
+        self.patterns: set[Pattern] = set()
+        self.imports: list[Target] = []
+        self.lazy_uses: list[LazyUse] = []
+        self.edges: list[Target] = []
+        self.calls: list[calls.Use] = []
+        self.missing: list[str] = []
+        self.asked: list[str] = []
+
+    def run(self) -> None:
+        block = self.block
         names: set[str] = set()
-        exports = frozenset(self.unit.facts.exports) if self.kind == "body" and self.unit.facts else frozenset()
-        for scope in self.scopes:
+        exports = frozenset(self.unit.facts.exports) if block.kind == "body" and self.unit.facts else frozenset()
+        for scope in block.scopes:
             names |= scope.names
-            function = scope.qualname or None
-            for text in scope.strings - exports:
+            for each in scope.imports:
+                self._import(each, scope.qualname or None)
+        block.imports = self.imports  # a package walk looks at them
+        for scope in block.scopes:
+            for text in scope.strings - exports if exports else scope.strings:
                 if text.isidentifier():
                     self.words.add(text)
                 elif len(text) < calls.MAX_TEXT:
                     self.texts.add(text)
                     if "." in text:
-                        self._string(graph, text, scope)
+                        self._string(text, scope)
             for pattern in scope.patterns:
-                self._pattern(graph, pattern, scope)
-            for each in scope.imports:
-                self._import(graph, each, function)
+                self._pattern(pattern, scope)
             for call in scope.calls:
-                use = calls.use_of(call, self.unit, function)
+                use = calls.use_of(call, scope.qualname or None)
                 if use is not None:
                     self.calls.append(use)
-                    self._call(graph, use)
-        self.refs = names | self.words
-        self.files = tuple(sorted(text for text in self.texts | self.patterns if "/" in text or "." in text))
-        self.named = frozenset(self.words.union(text for text in self.texts if _DOTTED.fullmatch(text)))
-        self.edges = list(dict.fromkeys(self.edges))
+                    self._call(use)
+        self._keep(names)
 
-    def _import(self, graph: Graph, each: Import, function: str | None) -> None:
+    def _keep(self, names: set[str]) -> None:
+        block = self.block
+        block.refs = names | self.words
+        block.words = self.words or _NOTHING
+        block.texts = self.texts or _NOTHING
+        block.patterns = self.patterns or _NOTHING
+        if self.texts:
+            block.named = frozenset(self.words.union(text for text in self.texts if _DOTTED.fullmatch(text)))
+        elif self.words:
+            block.named = frozenset(self.words)
+        if self.texts or self.patterns:
+            block.files = tuple(sorted(text for text in self.texts | self.patterns if "/" in text or "." in text))
+        block.lazy_uses = self.lazy_uses or ()
+        block.edges = tuple(dict.fromkeys(self.edges))
+        block.calls = self.calls or ()
+        block.missing, block.asked = self.missing or (), self.asked or ()
+
+    def _import(self, each: Import, function: str | None) -> None:
+        graph = self.graph
         base = graph.absolute(self.unit, each.module, each.level)
         if base is None:
             return
@@ -194,53 +230,49 @@ class Block:
             self.missing.append(base)
         if unit is None:
             return
-        target: Target = (unit, "dynamic" if alias else "import", each.line, function)
-        (self.edges if alias else self.imports).append(target)
+        kept = self.edges if alias else self.imports
+        how: Edge = "dynamic" if alias else "import"
+        kept.append((unit, how, each.line, function))
         if unit.name != base and not alias:
             return
-        star: list[str] = []
+        attributes: list[str] = []
         for name in each.names:
-            if name == "*":
-                star.append(name)
-                continue
-            child = graph.unit(f"{unit.name}.{name}") if unit.found.portions else None
+            child = graph.unit(f"{unit.name}.{name}") if unit.found.portions and name != "*" else None
             if child is not None:
-                (self.edges if alias else self.imports).append((child, target[1], each.line, function))
+                kept.append((child, how, each.line, function))
             else:
-                star.append(name)
-        if star:
-            self.lazy_uses.append((unit, tuple(star), each.line, function))
+                attributes.append(name)
+        if attributes:
+            self.lazy_uses.append((unit, tuple(attributes), each.line, function))
 
-    def _string(self, graph: Graph, text: str, scope: Scope) -> None:
-        for unit in graph.by_string(text, self.unit.package):
+    def _string(self, text: str, scope: Scope) -> None:
+        for unit in self.graph.by_string(text, self.unit.package):
             self.edges.append((unit, "string", scope.line, scope.qualname or None))
 
-    def _pattern(self, graph: Graph, pattern: Pattern, scope: Scope) -> None:
-        own = any(hole in pattern for hole in (HOLE_NAME, HOLE_PACKAGE))
+    def _pattern(self, pattern: Pattern, scope: Scope) -> None:
+        own = HOLE_NAME in pattern or HOLE_PACKAGE in pattern
         filled = fill(pattern, self.unit)
         if HOLE not in filled:
             self.texts.add(filled)
-            self._string(graph, filled, scope)
+            self._string(filled, scope)
             return
         self.patterns.add(filled)
-        for unit in graph.by_pattern(filled, loose=own):
+        for unit in self.graph.by_pattern(filled, loose=own):
             self.edges.append((unit, "dynamic", scope.line, scope.qualname or None))
 
-    def _call(self, graph: Graph, use: calls.Use) -> None:
+    def _call(self, use: calls.Use) -> None:
+        found: Iterable[Unit] = ()
         if use.kind == "import":
-            found = graph.by_import_call(use, self.unit)
-            for unit in found:
-                self.edges.append((unit, "dynamic", use.line, use.function))
+            found = self.graph.by_import_call(use, self.unit)
             if not found and use.name is not None and HOLE not in use.name:
-                self.asked.append(graph.called_name(use, self.unit) or use.name)
+                self.asked.append(self.graph.called_name(use, self.unit) or use.name)
         elif use.kind == "walk":
-            for name in graph.walked(use, self):
-                child = graph.unit(name)
-                if child is not None:
-                    self.edges.append((child, "dynamic", use.line, use.function))
+            children = (self.graph.unit(name) for name in self.graph.walked(use, self.block))
+            found = [child for child in children if child is not None]
         elif use.kind == "load-path":
-            for unit in graph.by_path_call(use, self.unit):
-                self.edges.append((unit, "dynamic", use.line, use.function))
+            found = self.graph.by_path_call(use, self.unit)
+        for unit in found:
+            self.edges.append((unit, "dynamic", use.line, use.function))
 
 
 def fill(pattern: Pattern, unit: Unit) -> Pattern:

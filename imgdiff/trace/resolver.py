@@ -158,10 +158,11 @@ class Resolver:
             return []
         names: set[str] = set()
         for directory in found.portions + self._extra.get(package, ()):
-            names.update(self._importable(directory))
+            names.update(self.importable(directory))
         return [f"{package}.{name}" for name in sorted(names) if self.find(f"{package}.{name}") is not None]
 
-    def _importable(self, directory: bytes) -> Iterator[str]:
+    def importable(self, directory: bytes) -> Iterator[str]:
+        """Yield the names that could be imported from a directory."""
         for name in self.names(directory):
             stem, dot, suffix = name.partition(b".")
             if _IDENTIFIER.fullmatch(stem) and stem not in (b"__pycache__", b"__init__", b"__main__"):
@@ -190,7 +191,7 @@ class Resolver:
 
     def top_names(self) -> frozenset[str]:
         """Return every name that could be imported at the top level."""
-        return frozenset(name for directory in self.search.directories for name in self._importable(directory)) | {
+        return frozenset(name for directory in self.search.directories for name in self.importable(directory)) | {
             name for name in self.search.mapping if "." not in name
         }
 

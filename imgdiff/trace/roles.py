@@ -80,6 +80,18 @@ class Maker:
             known = self.graphs[key] = Graph(Resolver(self.tree, search), self.facts)
         return known
 
+    def child_graph(self, parent: Graph, start: PythonStart, launch: Launch) -> Graph | None:
+        """Return the graph of a ``python -m`` child: the parent's own, if the working directory holds no module and
+        what only the parent's first directory holds hides nothing."""
+        cwd = self.tree.resolve(launch.cwd)
+        if cwd is None or not self._holds_modules(cwd) or cwd in parent.resolver.search.directories[:1]:
+            first = parent.resolver.search.directories[:1]
+            rest = parent.resolver.search.directories[1:]
+            own = {name for directory in first for name in parent.resolver.importable(directory)}
+            if all(own.isdisjoint(parent.resolver.importable(directory)) for directory in rest):
+                return parent
+        return self.graph(start, launch, launch.cwd)
+
     def _holds_modules(self, directory: bytes) -> bool:
         for name in self.tree.children(directory):
             if name.endswith((b".py", b".pyc", b".so")):
