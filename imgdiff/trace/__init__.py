@@ -82,6 +82,7 @@ class _Tracer:
         self._unreadable: dict[tuple[bytes, str], list[str]] = {}
         self._unresolved: dict[str, bytes] = {}
         self._places: set[str] = set()
+        self._packed: set[str] = set()
         self._bases: dict[int, Reach] = {}
         self.others: list[Launch] = []  # what the way from the entry starts that is no Python
         self.blindspots: list[Blindspot] = list(self.maker.blindspots)
@@ -459,8 +460,8 @@ class _Tracer:
             for unit, use in reach.unbounded
             if unit.top not in reach.standard
         }
-        if places:
-            self._places |= places
+        self._places |= places
+        self._packed |= {show(unit.path or b"") for reach in reaches for unit in reach.packed}
 
     def _all_blindspots(self, roles: dict[str, Role]) -> list[Blindspot]:
         names = tuple(roles)
@@ -486,6 +487,13 @@ class _Tracer:
                 f"{name} (for {show(loader)})" for name, loader in sorted(self._unresolved.items())[:_MAX_LINES]
             )
             self.caveats[f"needed libraries that are not in the image (the host may give them): {needs}"] = None
+        if self._packed:
+            packed = sorted(self._packed)
+            more = f" and {len(packed) - _MAX_LINES} more" if len(packed) > _MAX_LINES else ""
+            self.caveats[
+                "Cython packs the strings of its modules, so that not all that they import can be read; what lies beside "
+                f"them was followed: {', '.join(packed[:_MAX_LINES])}{more}"
+            ] = None
         places = sorted(self._places)
         if places:
             more = f" and {len(places) - _MAX_LINES} more" if len(places) > _MAX_LINES else ""

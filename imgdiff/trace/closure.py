@@ -58,6 +58,7 @@ class Reach:
         self.dynamic: dict[str, None] = {}  # top-level packages whose reached code imports by computed name
         self.unbounded: list[tuple[Unit, Use]] = []
         self.uses: list[tuple[Unit, Use]] = []  # libraries, programs, metadata: for those who know them
+        self.packed: dict[Unit, None] = {}  # extension modules whose strings are packed
         self.entry_points: dict[Unit, str] = {}  # what entry points brought in, and which
         self._waiting: dict[str, list[Block | tuple[Unit, str]]] = {}
         self._fresh: list[Unit] = []
@@ -254,6 +255,11 @@ class Reach:
             for word in facts.identifiers:
                 self._extra(unit, f"{package}.{word}", "string")
             package = package.rpartition(".")[0]
+        if any(name.startswith(("__pyx", "_cython", "cython_")) for name in facts.identifiers):
+            # Cython packs its strings: what it imports can't be read. Mostly it is what lies beside it.
+            self.packed[unit] = None
+            for name in self.graph.resolver.submodules(unit.package) if unit.package else ():
+                self._extra(unit, name, "string")
         for text in facts.strings:
             for target in self.graph.by_string(text, unit.package):
                 self.extra.append((unit, (target, "string", None, None)))

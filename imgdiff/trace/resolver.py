@@ -12,7 +12,8 @@ from imgdiff.model import Tree
 from imgdiff.trace.search_path import SearchPath
 
 FoundKind = Literal["source", "bytecode", "extension", "namespace"]
-_IDENTIFIER = re.compile(rb"[^\W\d]\w*", re.ASCII)
+# A hyphen keeps a name out of import statements, not out of __import__ (_sysconfigdata__linux_x86_64-linux-gnu).
+_IDENTIFIER = re.compile(rb"[^\W\d][\w-]*", re.ASCII)
 
 
 class Found(msgspec.Struct, frozen=True):

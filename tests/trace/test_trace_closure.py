@@ -145,6 +145,21 @@ def test_c_code_imports_by_name_in_full_and_beside_itself() -> None:
     assert world.level(f"{S}/other/mod.py") == "deferred"
 
 
+def test_a_cython_module_can_import_what_lies_beside_it() -> None:
+    files = site({"app.py": "import loops.loop\n", "loops/__init__.py": "", "loops/_noop.py": "", "elsewhere.py": ""})
+    files[f"{S}/loops/loop.so"] = "ELF"
+    world = World(files, elves={f"{S}/loops/loop.so": ElfFacts(62, 64, python=True, identifiers=("__pyx_state",))})
+    assert world.level(f"{S}/loops/_noop.py") == "deferred"
+    assert world.level(f"{S}/elsewhere.py") == "unreached"
+    assert any(f"/{S}/loops/loop.so" in caveat for caveat in world.trace.caveats)
+
+
+def test_a_pattern_can_name_a_top_level_module() -> None:
+    name = "_sysconfigdata__linux_x86_64-linux-gnu"
+    source = "def name(p):\n    return f'_sysconfigdata_{p}'\n__import__(name('x'))\nname\n"
+    assert World(site({"app.py": source, f"{name}.py": ""})).level(f"{S}/{name}.py") == "deferred"
+
+
 def test_names_in_the_interpreter_refer() -> None:
     elves = {"usr/bin/python3.12": ElfFacts(62, 64, python=True, identifiers=("excepthook_zz",))}
     world = World(app("import lib\n", lib="def excepthook_zz():\n    import late\n", late=""), elves=elves)
