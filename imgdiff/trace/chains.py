@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from imgdiff.model import Edge, Hop
+from imgdiff.trace.blocks import Target, Unit
 from imgdiff.trace.closure import EAGER, Reach
 from imgdiff.trace.dormant import Dormant
-from imgdiff.trace.graph import Target, Unit
 
 if TYPE_CHECKING:
-    from imgdiff.trace.levels import Loaded
+    from imgdiff.trace.world import Loaded
 
 Root = tuple[Edge, str]
 _Came = dict[Unit, tuple[Unit, Target] | None]

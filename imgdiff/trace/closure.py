@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from imgdiff.model import HOLE, Edge, ElfFacts, Pattern
+from imgdiff.trace.blocks import Block, Target, Unit, fill
 from imgdiff.trace.calls import Use
-from imgdiff.trace.graph import Block, Graph, Target, Unit, fill
+from imgdiff.trace.graph import Graph
 
 EAGER, DEFERRED = 2, 1
 _BY_NAME = frozenset(

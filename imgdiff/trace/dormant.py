@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from imgdiff.trace.blocks import Block, Target, Unit
 from imgdiff.trace.closure import Reach, lazy_targets
-from imgdiff.trace.graph import Block, Graph, Target, Unit
+from imgdiff.trace.graph import Graph
 
 Origin = tuple[Unit, Target]
 

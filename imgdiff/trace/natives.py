@@ -9,12 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from imgdiff.engines import CompilerRule, common
 from imgdiff.model import HOLE, Attribution, ElfFacts, FactSource, Hop, Integrity, Level, Resolved, Side, Tree
+from imgdiff.trace.blocks import Unit, fill
 from imgdiff.trace.calls import Use
 from imgdiff.trace.closure import DEFERRED, EAGER, Reach
 from imgdiff.trace.entry import DEFAULT_PATH, Follower, Launch
-from imgdiff.trace.graph import Graph, Unit, fill
-from imgdiff.trace.levels import Loaded, resolved, show
+from imgdiff.trace.graph import Graph
 from imgdiff.trace.libraries import Caches, Closure, LibraryResolver, Start
+from imgdiff.trace.world import Loaded, resolved, show
 
 _LIBRARY = re.compile(r"(?:[\w./+$@-]*/)?[\w.+-]+\.so(?:\.\d+)*")
 _LEVEL: Mapping[int, Level] = {EAGER: "eager", DEFERRED: "deferred"}

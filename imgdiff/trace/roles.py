@@ -19,9 +19,10 @@ from imgdiff.model import (
     Side,
     Tree,
 )
+from imgdiff.trace.blocks import Unit
 from imgdiff.trace.closure import EAGER, Reach, Roots
 from imgdiff.trace.entry import Launch, PythonStart
-from imgdiff.trace.graph import Graph, Unit
+from imgdiff.trace.graph import Graph
 from imgdiff.trace.resolver import Found, Resolver
 from imgdiff.trace.search_path import SearchPath, build_search_path
 

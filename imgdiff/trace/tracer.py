@@ -1,0 +1,481 @@
+"""The trace of one image: launches, roots, closures, files, and what could not be told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from imgdiff.engines import PathRules, common
+from imgdiff.model import (
+    HOLE,
+    Attribution,
+    Blindspot,
+    FactSource,
+    Hop,
+    ImageConfig,
+    Integrity,
+    PathRule,
+    Profile,
+    ProfileRole,
+    RoleTrace,
+    Side,
+    Trace,
+    Tree,
+)
+from imgdiff.trace.blocks import Unit, fill
+from imgdiff.trace.calls import Use
+from imgdiff.trace.chains import Chains, Root
+from imgdiff.trace.closure import DEFERRED, EAGER, Reach
+from imgdiff.trace.entry import Follower, Launch, PythonStart, environment_of, python_names, split_entry
+from imgdiff.trace.levels import Role
+from imgdiff.trace.natives import Native, Natives, feed_interpreter, feed_libraries
+from imgdiff.trace.roles import Maker, Setting, child_module, inherit, main_of, unless
+from imgdiff.trace.world import Loaded, World, show
+
+_MAX_LINES = 12  # places that one caveat names
+
+
+class Tracer:
+    """Traces every role of one image."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        attribution: Attribution,
+        facts: FactSource,
+        config: ImageConfig | None,
+        profile: Profile,
+        entry: str | None,
+        side: Side,
+    ) -> None:
+        self.tree, self.attribution, self.facts, self.config = tree, attribution, facts, config
+        self.profile, self.entry, self.side = profile, entry, side
+        self.env = environment_of(config)
+        self.cwd = (config.working_dir if config is not None else "").strip("/").encode("utf-8", "surrogateescape")
+        self.follower = Follower(tree, attribution, facts)
+        self.maker = Maker(tree, attribution, facts, profile, side)
+        self.natives = Natives(tree, attribution, facts, self.follower, side)
+        self.caveats: dict[str, None] = {}
+        self.integrity: dict[Integrity, None] = {}
+        self._unreadable: dict[tuple[bytes, str], list[str]] = {}
+        self._unresolved: dict[str, bytes] = {}
+        self._places: set[str] = set()
+        self._packed: set[str] = set()
+        self._bases: dict[int, Reach] = {}
+        self.others: list[Launch] = []  # what the way from the entry starts that is no Python
+        self.blindspots: list[Blindspot] = list(self.maker.blindspots)
+
+    # The entry ------------------------------------------------------------------------------------------------------
+
+    def launches(self) -> list[Launch]:
+        """What can be started: the entry given, the image's own, or every entry of the profile."""
+        argv: list[str] = []
+        if self.entry is not None:
+            argv = split_entry(self.entry)
+        elif self.config is not None:
+            argv = [*self.config.entrypoint, *self.config.cmd]
+        found = self._python(argv) if argv else []
+        fitting = [launch for launch in found if self._is_entry(launch)]
+        if fitting or (found and (self.entry is not None or not self.profile.entries)):
+            self._say_entry(argv)
+            return fitting or found
+        if not self.profile.entries:
+            if argv and not found:
+                found = self.follower.follow(argv, self.env, self.cwd)
+            return found
+        names = " and ".join(self.profile.entries)
+        why = "there is no image config" if self.config is None else "the image's entry names none of them"
+        self.caveats[f"traced under every entry of {self.profile.name} ({names}), since {why}; --entry chooses one"] = (
+            None
+        )
+        launches = [launch for each in self.profile.entries for launch in self._python(self._words(each))]
+        return [*launches, *found]
+
+    def _say_entry(self, argv: Sequence[str]) -> None:
+        shown = " ".join(argv)
+        self.caveats[f"traced for the command line `{shown}`; another command can load other files"] = None
+
+    def _python(self, argv: Sequence[str]) -> list[Launch]:
+        launches = self.follower.follow(argv, self.env, self.cwd)
+        self.others += [each for each in launches if each.python is None]
+        return [each for each in launches if each.python is not None]
+
+    def _words(self, entry: str) -> list[str]:
+        words = split_entry(entry)
+        if words and words[0] == "python" and self.follower.which("python", self.env, self.cwd) is None:
+            words[0] = next(python_names(self.attribution, lambda path: self.tree.lookup(path) is not None), "python3")
+        elif words and self.follower.which(words[0], self.env, self.cwd) is None:
+            for environment in self.attribution.environments:
+                path = (environment.prefix + b"/" if environment.prefix else b"") + b"bin/" + words[0].encode()
+                if self.tree.lookup(path) is not None:
+                    return ["/" + path.decode("utf-8", "surrogateescape"), *words[1:]]
+        return words
+
+    def _is_entry(self, launch: Launch) -> bool:
+        start = launch.python
+        assert start is not None
+        for each in self.profile.entries:
+            words = split_entry(each)
+            if words[:2] == ["python", "-m"]:
+                if start.mode == "module" and start.target == words[2]:
+                    return True
+            elif (
+                start.mode == "script"
+                and start.target.rpartition("/")[2] == words[0]
+                and (not start.arguments or len(words) == 1 or start.arguments[0] == words[1])
+            ):
+                return True
+        return False
+
+    # Roles ----------------------------------------------------------------------------------------------------------
+
+    def methods(self, launch: Launch) -> Sequence[str]:
+        """The multiprocessing start methods that are possible: the ENV's, else the profile's."""
+        fixed = launch.env.get(self.profile.start_method_env or "", "")
+        return (fixed,) if fixed in ("fork", "spawn", "forkserver") else self.profile.start_methods
+
+    def run(self) -> Trace:
+        """Trace every role."""
+        launches = self.launches()
+        settings = [each for launch in launches if (each := self.maker.setting(launch)) is not None]
+        if not settings:
+            self._lead_nowhere(launches)
+        roles: dict[str, Role] = {}
+        reached: dict[str, list[Reach]] = {}
+        world = self._world()
+        self._share(settings, launches)
+        for role in self.profile.roles:
+            roles[role.name] = self._role(role, settings, launches, world, reached)
+        blindspots = tuple(self._all_blindspots(roles))
+        found: dict[str, RoleTrace] = dict(roles)
+        return Trace(self.profile, found, blindspots, tuple(self.caveats), tuple(sorted(self.integrity, key=repr)))
+
+    def _lead_nowhere(self, launches: list[Launch]) -> None:
+        names = tuple(role.name for role in self.profile.roles)
+        if launches and any(launch.program is not None for launch in launches):
+            return
+        self.blindspots.append(
+            Blindspot(
+                "entry", "the entry leads to no program in the image: nothing could be traced", None, self.side, names
+            )
+        )
+
+    def _included(self, role: ProfileRole, launches: list[Launch]) -> list[ProfileRole]:
+        argvs = [launch.python.arguments for launch in launches if launch.python is not None]
+        if argvs and all(unless(role.includes_unless, argv) is not None for argv in argvs):
+            return []
+        return [each for each in self.profile.roles if each.name in role.includes]
+
+    def _share(self, settings: list[Setting], launches: list[Launch]) -> None:
+        """Work out once, for each graph, the closure of what is eager in every role."""
+        eager: dict[int, list[dict[Unit, int]]] = {}
+        launch_of: dict[int, Launch] = {}
+        before = list(self.maker.blindspots)
+        for role in self.profile.roles:
+            alone: dict[int, Reach] = {}
+            for setting in settings:
+                key = id(setting.graph)
+                launch_of.setdefault(key, setting.launch)
+                if key not in alone:
+                    alone[key] = Reach(setting.graph, self.maker.standard(setting.graph))
+                here = self.maker.roots(role, setting, self.methods(setting.launch), self._included(role, launches))
+                alone[key].eager(here.eager, here.mains)
+            for key, reach in alone.items():
+                eager.setdefault(key, []).append(reach.level)
+        self.maker.blindspots = before  # the roles note them again
+        groups = frozenset.intersection(*(frozenset(role.plugins) for role in self.profile.roles))
+        for setting in settings:
+            key = id(setting.graph)
+            if key in self._bases:
+                continue
+            base = self._bases[key] = Reach(setting.graph, self.maker.standard(setting.graph))
+            sets = eager[key]
+            base.start(unit for unit in sets[0] if all(unit in other for other in sets[1:]))
+            if len(sets) > 1:
+                feed_interpreter(base, self.natives.interpreter(setting.graph, launch_of[key]), self.facts)
+                self._finish(base, set(groups), launch_of[key])
+
+    def _role(
+        self,
+        role: ProfileRole,
+        settings: list[Setting],
+        launches: list[Launch],
+        world: World,
+        reached: dict[str, list[Reach]],
+    ) -> Role:
+        included = self._included(role, launches)
+        reaches: dict[int, Reach] = {}
+        roots: dict[Unit, Root] = {}
+        groups: set[str] = set()
+        for setting in settings:
+            methods = self.methods(setting.launch)
+            here = self.maker.roots(role, setting, methods, included)
+            reach = reaches.get(id(setting.graph))
+            if reach is None:
+                reach = reaches[id(setting.graph)] = self._bases[id(setting.graph)].fork()
+            reach.eager(here.eager, here.mains)
+            reach.refer(here.names)
+            roots.update(here.eager)
+            groups |= here.groups
+        starts = {id(setting.graph): setting.launch for setting in reversed(settings)}
+        own = len(reaches)
+        while True:
+            before = [len(reach.done) for reach in reaches.values()]
+            for index, (key, reach) in enumerate(list(reaches.items())):
+                feed_interpreter(reach, self.natives.interpreter(reach.graph, starts[key]), self.facts)
+                self._finish(reach, groups, starts[key])
+                if index < own:
+                    self._inherit(role, reach, settings, reached, roots, index)
+                    self._finish(reach, groups, starts[key])
+                self._children(reach, starts[key], reaches, starts, roots)
+            if before == [len(reach.done) for reach in reaches.values()]:
+                break
+        for reach in reaches.values():
+            for unit, why in reach.entry_points.items():
+                roots.setdefault(unit, ("entry-point", why))
+        reached[role.name] = list(reaches.values())
+        everything = [*launches, *(each for each in self.others if each not in launches)]
+        native = self.natives.close(list(reaches.values()), [starts[key] for key in reaches], everything)
+        files = native.files
+        for path, loaded in self._files(everything, list(reaches.values())).items():
+            if path not in files or files[path].level <= loaded.level:
+                files[path] = loaded
+        self._note_natives(role.name, native)
+        world.library_directories |= native.directories.keys()
+        self._note_unbounded(list(reaches.values()))
+        chains = Chains(roots, files)
+        read = [
+            PathRule(pattern, f"{rule.reason}: {name} is started by name")
+            for name, rule in sorted(native.compilers.items())
+            for pattern in rule.reads
+        ]
+        if any(launch.in_shell for launch in everything):
+            read += common().shell_files
+        shown = tuple(dict.fromkeys(sorted(unit.name for unit, (edge, _) in roots.items() if edge in ("root", "main"))))
+        return Role(
+            role.name,
+            shown,
+            world,
+            list(reaches.values()),
+            files,
+            dict(sorted(native.libraries.items())),
+            chains,
+            self._texts(everything),
+            native.wanted,
+            read,
+        )
+
+    def _finish(self, reach: Reach, groups: set[str], launch: Launch) -> None:
+        """Run a closure to its end, with what C code and started programs add."""
+        executable = reach.graph.resolver.search.environment.executable
+        resolver = self.natives.resolver(launch, executable)
+        seen: set[bytes] = set()
+        while True:
+            self.maker.finish(reach, groups)
+            before = len(reach.level), len(reach.done)
+            feed_libraries(reach, resolver, executable, seen)
+            for path, (unit, use) in self.natives.started(reach, launch).items():
+                self._child_script(reach, path, unit, use, launch)
+            self.maker.finish(reach, groups)
+            if before == (len(reach.level), len(reach.done)):
+                return
+
+    def _children(
+        self,
+        reach: Reach,
+        launch: Launch,
+        reaches: dict[int, Reach],
+        starts: dict[int, Launch],
+        roots: dict[Unit, Root],
+    ) -> None:
+        """Processes started as ``python -m X``: the working directory comes first on their path."""
+        search = reach.graph.resolver.search
+        for unit, use in list(reach.uses):
+            target = child_module(use.argv) if use.kind == "program" else None
+            if target is None or HOLE in fill(target, unit):
+                continue
+            start = PythonStart(b"", search.environment, frozenset(), "module", fill(target, unit), ())
+            graph = self.maker.child_graph(reach.graph, start, launch)
+            main = None if graph is None else main_of(graph, start.target)
+            if graph is None or main is None:
+                continue
+            child = reaches.get(id(graph))
+            if child is None:
+                child = reaches[id(graph)] = Reach(graph, self.maker.standard(graph))
+                starts[id(graph)] = launch
+                for name in self.maker.startup_names(module=True):
+                    found = graph.unit(name)
+                    if found is not None:
+                        child.add(found)
+                        roots.setdefault(found, ("root", "runs when Python starts"))
+            if child is reach:
+                reach.extra.append((unit, (main, "program", use.line, use.function)))
+            else:
+                where = f"started by {unit.name}, line {use.line}"
+                roots.setdefault(main, ("program", where))
+            child.run_main(main)
+
+    def _child_script(self, reach: Reach, path: bytes, unit: Unit, use: Use, launch: Launch) -> None:
+        """A program that is a Python script: its main module belongs to the role that starts it."""
+        if self.facts.elf(path) is not None:
+            return
+        for inner in self.follower.follow(["/" + path.decode("utf-8", "surrogateescape")], launch.env, launch.cwd):
+            if inner.python is not None and inner.python.mode == "script":
+                script = self.tree.resolve(inner.python.target.encode("utf-8", "surrogateescape"), launch.cwd)
+                if script is not None:
+                    main = reach.graph.unit_at(script)
+                    reach.extra.append((unit, (main, "program", use.line, use.function)))
+                    reach.run_main(main)
+
+    def _note_natives(self, role: str, native: Native) -> None:
+        for path, reason in native.unreadable.items():
+            self._unreadable.setdefault((path, reason), []).append(role)
+        for name, loader in native.unresolved.items():
+            self._unresolved.setdefault(name, loader)
+        self.integrity.update(native.integrity)
+
+    def _inherit(
+        self,
+        role: ProfileRole,
+        reach: Reach,
+        settings: list[Setting],
+        reached: dict[str, list[Reach]],
+        roots: dict[Unit, Root],
+        index: int,
+    ) -> None:
+        if role.parent is None or not any("fork" in self.methods(setting.launch) for setting in settings):
+            return
+        parents = reached.get(role.parent, [])
+        if index < len(parents) and parents[index].graph is reach.graph:
+            for unit, why in inherit(reach, parents[index]).items():
+                roots.setdefault(unit, ("root", why))
+
+    # Files ----------------------------------------------------------------------------------------------------------
+
+    def _files(self, launches: list[Launch], reaches: list[Reach]) -> dict[bytes, Loaded]:
+        files: dict[bytes, Loaded] = {}
+        for launch in launches:
+            for each in launch.touched:
+                level = EAGER if each.sure else DEFERRED
+                hop = Hop(None, each.path, each.line, None, each.edge)
+                known = files.get(each.path)
+                if known is None or known.level < level:
+                    files[each.path] = Loaded(level, hop, each.by, "the way from the entry to the program")
+        for path, level, why in self._loader_files():
+            files.setdefault(path, Loaded(level, Hop(None, path, None, None, "root"), None, why))
+        for reach in reaches:
+            search = reach.graph.resolver.search
+            for path in search.files:
+                resolved = self.tree.resolve(path) or path
+                files.setdefault(
+                    resolved,
+                    Loaded(EAGER, Hop(None, resolved, None, None, "pth"), None, "it decides where modules are found"),
+                )
+            executable = search.environment.executable
+            if executable is not None:
+                files.setdefault(
+                    executable, Loaded(EAGER, Hop(None, executable, None, None, "interpreter"), None, "the interpreter")
+                )
+        return files
+
+    def _loader_files(self) -> Iterator[tuple[bytes, int, str]]:
+        """What the dynamic loader reads at every start, and what ldconfig makes its cache from."""
+        for name in sorted(self.tree.children(b"etc")):
+            if name in (b"ld.so.preload", b"ld.so.cache") or (name.startswith(b"ld-musl-") and name.endswith(b".path")):
+                yield self.tree.resolve(b"etc/" + name) or b"etc/" + name, EAGER, "the loader reads it at every start"
+            elif name == b"ld.so.conf":
+                yield self.tree.resolve(b"etc/" + name) or b"etc/" + name, DEFERRED, "ldconfig reads it"
+        for name in sorted(self.tree.children(b"etc/ld.so.conf.d")):
+            path = b"etc/ld.so.conf.d/" + name
+            yield self.tree.resolve(path) or path, DEFERRED, "ldconfig reads it"
+
+    def _texts(self, launches: list[Launch]) -> list[tuple[str, object]]:
+        texts: list[tuple[str, object]] = []
+        for launch in launches:
+            texts += [(text, "the shell code of the entry") for text in launch.texts]
+            texts += [(word, "the command line") for word in launch.argv]
+            for name in sorted(launch.env):
+                for part in (launch.env[name], *launch.env[name].split(":")):
+                    texts.append((part, f"ENV {name}"))
+        for name in sorted(self.env):
+            for part in (self.env[name], *self.env[name].split(":")):
+                texts.append((part, f"ENV {name}"))
+        if self.config is not None:
+            texts += [(word, "the command line") for word in (*self.config.entrypoint, *self.config.cmd)]
+        if self.cwd:
+            texts.append(("/" + self.cwd.decode("utf-8", "surrogateescape"), "the working directory"))
+        return texts
+
+    def _world(self) -> World:
+        listed = [
+            part.strip("/").encode("utf-8", "surrogateescape")
+            for name in ("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH")
+            for part in self.env.get(name, "").split(":")
+            if part
+        ]
+        directories = frozenset(
+            found
+            for each in (b"lib", b"usr/lib", b"lib64", b"usr/lib64", *listed)
+            if (found := self.tree.resolve(each)) is not None
+        )
+        rules = common()
+        return World(
+            self.tree,
+            self.attribution,
+            self.facts,
+            PathRules((*rules.outside, *self.profile.outside)),
+            PathRules((*rules.read_at_run_time, *self.profile.read_at_run_time)),
+            directories,
+            tuple(listed),
+        )
+
+    # What it could not tell -----------------------------------------------------------------------------------------
+
+    def _note_unbounded(self, reaches: list[Reach]) -> None:
+        places = {
+            f"{show(unit.path or b'')}:{use.line}"
+            for reach in reaches
+            for unit, use in reach.unbounded
+            if unit.top not in reach.standard
+        }
+        self._places |= places
+        self._packed |= {show(unit.path or b"") for reach in reaches for unit in reach.packed}
+
+    def _all_blindspots(self, roles: dict[str, Role]) -> list[Blindspot]:
+        names = tuple(roles)
+        found: list[Blindspot] = list(self.blindspots)
+        found += self.maker.blindspots
+        for search in self.maker.searches:
+            for each in search.blindspots:
+                found.append(Blindspot(each.what, each.reason, each.path, self.side, names))
+        unreadable: dict[tuple[bytes, str, str], list[str]] = {}
+        for name, role in roles.items():
+            for path, what, reason in role.unreadable():
+                unreadable.setdefault((path, what, reason), []).append(name)
+        for (path, what, reason), who in sorted(unreadable.items()):
+            found.append(Blindspot(what, reason, path, self.side, tuple(who)))
+        for (path, reason), who in sorted(self._unreadable.items()):
+            found.append(
+                Blindspot("reached library", f"what it needs is not known: {reason}", path, self.side, tuple(who))
+            )
+        for blind in self.natives.caches.blindspots:
+            found.append(Blindspot(blind.what, blind.reason, blind.path, self.side, names))
+        if self._unresolved:
+            needs = ", ".join(
+                f"{name} (for {show(loader)})" for name, loader in sorted(self._unresolved.items())[:_MAX_LINES]
+            )
+            self.caveats[f"needed libraries that are not in the image (the host may give them): {needs}"] = None
+        if self._packed:
+            packed = sorted(self._packed)
+            more = f" and {len(packed) - _MAX_LINES} more" if len(packed) > _MAX_LINES else ""
+            self.caveats[
+                "Cython packs the strings of its modules, so that not all that they import can be read; what lies "
+                f"beside them was followed: {', '.join(packed[:_MAX_LINES])}{more}"
+            ] = None
+        places = sorted(self._places)
+        if places:
+            more = f" and {len(places) - _MAX_LINES} more" if len(places) > _MAX_LINES else ""
+            self.caveats[
+                "modules whose names come from the command line, ENV or a model's config can be imported at "
+                f"{', '.join(places[:_MAX_LINES])}{more}; only names that stand in the image were followed"
+            ] = None
+        return list(dict.fromkeys(found))
