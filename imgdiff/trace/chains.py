@@ -143,13 +143,17 @@ class Chains:
                     step = target
                     while current is not None and current not in came and allowed(current):
                         known = following.get(current)
-                        if known is None or (known[0] is unit and (step[2] or 0) < (known[1][2] or 0)):
+                        if known is None or (known[0] is unit and _order(step) < _order(known[1])):
                             following[current] = (unit, step)
                         current = current.parent
                         if current is not None:
                             step = (current, "parent", target[2], target[3])
             came.update(following)
             layer = list(following)
+
+
+def _order(target: Target) -> tuple[int, str, str]:
+    return target[2] or 0, target[1], target[3] or ""
 
 
 def _parents(roots: list[Unit], came: _Came) -> None:

@@ -92,6 +92,10 @@ class Reach:
         twin._widened = self._widened
         return twin
 
+    def ordered_uses(self) -> list[tuple[Unit, Use]]:
+        """Return the calls of reached code in an order that depends on the code alone."""
+        return sorted(self.uses, key=_use_key)
+
     def start(self, units: Iterable[Unit]) -> None:
         """Take modules as eager whose eager imports are among them."""
         for unit in units:
@@ -461,7 +465,7 @@ class Reach:
         target = self.graph.unit(name)
         if target is not None and (block.unit, target) not in self._worded:
             self._worded.add((block.unit, target))
-            self.extra.append((block.unit, (target, "string", None, block.gate or None)))
+            self.extra.append((block.unit, (target, "string", None, None)))
             self.add(target)
 
     def _remake(self) -> None:
@@ -475,6 +479,11 @@ class Reach:
                 block.remake(self.graph)
                 for target in (*block.imports, *block.edges):
                     self.add(target[0])
+
+
+def _use_key(item: tuple[Unit, Use]) -> tuple[str, int, str, str, str, tuple[str, ...]]:
+    unit, use = item
+    return unit.name, use.line, use.callee, use.function or "", use.name or "", use.argv
 
 
 def lazy_targets(graph: Graph, unit: Unit, names: tuple[str, ...]) -> list[Unit]:

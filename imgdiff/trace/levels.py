@@ -126,7 +126,7 @@ class Role:
                 if unit.path is None:
                     continue
                 known = self._units.get(unit.path)
-                if known is None or known[0] < level:
+                if known is None or (-level, unit.name) < (-known[0], known[1].name):
                     self._units[unit.path] = (level, unit, reach)
         for path, (level, _, _) in self._units.items():
             self._directory(path.rpartition(b"/")[0], level, path)
@@ -318,7 +318,7 @@ class Role:
         if not hasattr(self, "_bounded"):
             self._bounded: dict[int, str] = {}
             for reach in self._reaches:
-                for unit, use in reach.uses:
+                for unit, use in reach.ordered_uses():
                     if use.kind == "load-path" and unbounded_path(reach, unit, use) and unit.top not in reach.standard:
                         where = f"{show(unit.path or b'')}:{use.line}"
                         for claim in self._world.attribution.claims.get(unit.path or b"", ()):

@@ -88,7 +88,7 @@ class Natives:
         """Return the programs that calls start by a literal name, or by one that stands in the same module."""
         found: dict[bytes, tuple[Unit, Use]] = {}
         names = self.program_names(launch.env)
-        for unit, use in reach.uses:
+        for unit, use in reach.ordered_uses():
             if use.kind != "program":
                 continue
             words = [_first_word(fill(word, unit)) for word in use.argv[:1]]
@@ -132,7 +132,9 @@ class Natives:
         starts = [*first, *(Start(path, "extension module") for path in sorted(eager))]
         closure = resolver.closure(starts)
         self._take(native, closure, EAGER, reach)
-        opened: dict[str, Unit | bytes] = dict(self._names_opened(reach))
+        opened: dict[str, Unit | bytes] = {}
+        for name, unit in self._names_opened(reach):
+            opened.setdefault(name, unit)
         more = [*starts, *(Start(path, "extension module") for path in sorted(deferred))]
         for _ in range(_MAX_ROUNDS):
             wide = resolver.closure(more)
@@ -210,7 +212,7 @@ class Natives:
     # Opened by name -------------------------------------------------------------------------------------------------
 
     def _names_opened(self, reach: Reach) -> Iterable[tuple[str, Unit]]:
-        for unit, use in reach.uses:
+        for unit, use in reach.ordered_uses():
             if use.kind == "library" and use.name is not None:
                 name = fill(use.name, unit)
                 if HOLE not in name and name:

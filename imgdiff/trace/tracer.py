@@ -289,7 +289,7 @@ class Tracer:
     ) -> None:
         """Processes started as ``python -m X``: the working directory comes first on their path."""
         search = reach.graph.resolver.search
-        for unit, use in list(reach.uses):
+        for unit, use in reach.ordered_uses():
             target = child_module(use.argv) if use.kind == "program" else None
             if target is None or HOLE in fill(target, unit):
                 continue
