@@ -9,6 +9,7 @@ from packaging.utils import canonicalize_name
 from imgdiff.engines import PathRules
 from imgdiff.model import (
     HOLE,
+    ElfFacts,
     Evidence,
     FactSource,
     FileEntry,
@@ -325,6 +326,8 @@ class Role:
                             self._bounded.setdefault(claim.owner, where)
         return self._bounded
 
+    _dormant_needs: dict[str, tuple[Dormant, Unit]] | None = None
+
     def _dormancy(self, path: bytes) -> Evidence | None:
         if self._dormant is None:
             self._dormant = {}
@@ -337,6 +340,9 @@ class Role:
         found = self._dormant.get(module_file(path)) or self._dormant.get(path)
         if found is not None:
             return Evidence("dormant", chain=self._chains.of_dormant(*found))
+        needing = self._dormant_library(path)
+        if needing is not None:
+            return Evidence("dormant", chain=(*self._chains.of_dormant(*needing), path_hop(path, "needed")))
         if self._dormant_names is not None:
             code = self._world.is_code(path)
             named = self._dormant_names.find(path, self._module_names(path), is_module=code)
@@ -345,6 +351,41 @@ class Role:
                 note = f"{named[0]} stands in a function of {where} that nothing refers to"
                 return Evidence("dormant", chain=(*hops, path_hop(path, "dormant")) if hops else (), note=note)
         return None
+
+    def _dormant_library(self, path: bytes) -> tuple[Dormant, Unit] | None:
+        """Return the dormant extension module that needs this library, at any depth. By names alone, wherever the
+        library lies: which of two copies a search would find does not matter for what nobody is known to load."""
+        if not is_shared_object(path):
+            return None
+        if self._dormant_needs is None:
+            self._dormant_needs = self._needs_of_dormant()
+        for name in self._library_names(path):
+            if name in self._dormant_needs:
+                return self._dormant_needs[name]
+        return None
+
+    def _library_names(self, path: bytes) -> tuple[str, ...]:
+        facts = self._world.facts.elf(path)
+        own = path.rpartition(b"/")[2].decode("utf-8", "surrogateescape")
+        return (own, facts.soname) if isinstance(facts, ElfFacts) and facts.soname else (own,)
+
+    def _needs_of_dormant(self) -> dict[str, tuple[Dormant, Unit]]:
+        by_name: dict[str, list[bytes]] = {}
+        for path, entry in self._world.tree.entries.items():
+            if entry.type in ("file", "symlink") and is_shared_object(path):
+                by_name.setdefault(path.rpartition(b"/")[2].decode("utf-8", "surrogateescape"), []).append(path)
+        needs: dict[str, tuple[Dormant, Unit]] = {}
+        assert self._dormant is not None
+        waiting = [(path, came) for path, came in sorted(self._dormant.items()) if came[1].kind == "extension"]
+        while waiting:
+            path, came = waiting.pop()
+            facts = self._world.facts.elf(path)
+            for name in facts.needed if isinstance(facts, ElfFacts) else ():
+                last = name.rpartition("/")[2]
+                if last not in needs:
+                    needs[last] = came
+                    waiting += [(each, came) for each in by_name.get(last, ())]
+        return needs
 
     def _dormant_texts(self, dormant: Dormant) -> None:
         if self._dormant_names is None:
