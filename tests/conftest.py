@@ -14,7 +14,15 @@ settings.load_profile("imgdiff")
 
 # Reasons to skip that no package could mend: what root can't be refused, other minors of Python (recordings of theirs
 # are tested everywhere), and file systems without extended attributes.
-_UNMENDABLE = ("root may", "other Python", "other interpreter", "Python minor", "extended attributes", "device nodes")
+_UNMENDABLE = (
+    "root may",
+    "other Python",
+    "other interpreter",
+    "Python minor",
+    "IMGDIFF_TEST_PYTHONS",
+    "extended attributes",
+    "device nodes",
+)
 
 
 @pytest.hookimpl(hookwrapper=True)
