@@ -117,7 +117,8 @@ def ambiguous(reference: Reference, entries: Iterable[Entry], where: str) -> Ima
 
 
 def several(reference: Reference, labels: Sequence[str], where: str) -> ImageError:
-    """Return the error for a reference that could mean each of several images."""
+    """Return the error for a reference that could mean each of several images, in order: engines list them in none."""
+    labels = sorted(labels)
     first = labels[0] if labels[0].startswith("@") else f":{labels[0]}"
     return ImageError(
         f"'{shown(reference.given)}' could be each of {len(labels)} images: {listed(labels)}",
