@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from imgdiff.errors import UsageError
 from imgdiff.model import Report
 from imgdiff.reports import json_v1, markdown, progress, terminal
 from imgdiff.reports._view import EXIT_CODES, View, safe
@@ -32,6 +33,8 @@ FORMATS: dict[str, Callable[[Report, View, bool, int], str]] = {
 
 def render(report: Report, format_: str, view: View, *, color: bool = False, width: int = 80) -> str:
     """Return the report in one of ``FORMATS``."""
+    if format_ not in FORMATS:
+        raise UsageError(f"there is no format {format_!r}", f"there are: {', '.join(FORMATS)}")
     return FORMATS[format_](report, view, color, width)
 
 

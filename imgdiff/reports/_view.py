@@ -52,6 +52,32 @@ def number(value: int) -> str:
     return f"{value:,}" if value else ""
 
 
+def counted(value: int, noun: str) -> str:
+    """Return "1 file" or "2 files"."""
+    return f"{value:,} {noun}" if value == 1 else f"{value:,} {noun}s"
+
+
+def share(shown: int, total: int) -> str:
+    """Return "8", or "2 of 8" where the view leaves some out."""
+    return f"{total:,}" if shown == total else f"{shown:,} of {total:,}"
+
+
+def mtime_text(files: int) -> str:
+    """Return how many files differ in nothing but their modification time."""
+    return f"{counted(files, 'file')} {'differs in its' if files == 1 else 'differ in their'} modification time alone"
+
+
+def narrowing(view: View) -> str:
+    """Return a sentence that says what the view leaves out, or ""."""
+    said = [*(f"--only {safe(name)}" for name in view.only), *(["--loaded"] if view.loaded else [])]
+    return f"Narrowed by {' '.join(said)}; the verdict is of everything." if said else ""
+
+
+def caveats(report: Report) -> list[str]:
+    """Return what the verdict doesn't cover, as lines under a title that says so."""
+    return [text.removeprefix("Not covered: ") for text in report.verdict.caveats]
+
+
 def size_text(value: int) -> str:
     """Return a size in the unit that reads best."""
     amount = float(value)
@@ -96,7 +122,8 @@ def owner_rows(report: Report, view: View) -> tuple[list[OwnerRow], list[OwnerRo
     rows = [row for row in report.owners if not view.only or row.name in view.only]
     differing = [row for row in rows if differences(row)]
     if view.loaded:
-        differing = [row for row in differing if row.loaded]
+        names = {name for each in shown_changes(report, view) for name in (*each.owner_names_a, *each.owner_names_b)}
+        differing = [row for row in differing if row.name in names]
     same = [row for row in rows if not differences(row)]
     differing.sort(key=lambda row: (-row.loaded, row.kind == "unowned", -differences(row), row.name))
     return differing, same
@@ -112,7 +139,7 @@ def version_text(row: OwnerRow) -> str:
     """Return "1.0" or "1.0 -> 1.1" or "- -> 1.1"."""
     a = None if row.tally.a is None else row.tally.a.version
     b = None if row.tally.b is None else row.tally.b.version
-    if row.tally.a is not None and row.tally.b is not None and a == b:
+    if a == b and (a is None or (row.tally.a is not None and row.tally.b is not None)):
         return safe(a or "")
     return f"{safe(a or '-')} \u2192 {safe(b or '-')}"
 

@@ -13,14 +13,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from imgdiff.model import ImageSummary, JudgedChange, Report
 from imgdiff.reports._view import (
     View,
+    caveats,
     chain_text,
+    counted,
     effect_text,
     groups,
     moved_text,
+    mtime_text,
+    narrowing,
     number,
     owner_rows,
     path_text,
     safe,
+    share,
     shown_changes,
     size_text,
     version_text,
@@ -37,7 +42,7 @@ _MOST_TEXT = 600  # of one sentence from a kind
 def render(report: Report, view: View, *, limit: int = LIMIT) -> str:
     """Return the report as GitHub Flavored Markdown of less than ``limit`` characters, saying what was left out."""
     blocks = _Budget(limit - ROOM_FOR_NOTICE)
-    blocks.add("verdict", _verdict(report))
+    blocks.add("verdict", _verdict(report, view))
     for title, lines in _sections(report, view):
         blocks.add(title, [f"<details><summary>{title}</summary>", "", *lines, "", "</details>", ""], fold=True)
     return blocks.text()
@@ -100,7 +105,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + "..."
 
 
-def _verdict(report: Report) -> list[str]:
+def _verdict(report: Report, view: View) -> list[str]:
     verdict = report.verdict
     headline = escape(verdict.headline.removeprefix(verdict.outcome))
     lines = [f"### imgdiff: **{verdict.outcome}**{headline}", "", f"Evidence: {verdict.confidence}.", ""]
@@ -110,6 +115,8 @@ def _verdict(report: Report) -> list[str]:
         lines.append(f"| {side} | {_image(image)} |")
     if report.argv:
         lines += ["", "```console", "$ " + safe(shlex.join(report.argv)).replace("```", "'''"), "```"]
+    if narrowed := narrowing(view):
+        lines += ["", escape(narrowed)]
     lines.append("")
     return lines
 
@@ -127,24 +134,27 @@ def _sections(report: Report, view: View) -> Iterator[tuple[str, list[str]]]:
     changes = shown_changes(report, view)
     bearing = [judged for judged in changes if weighs(judged)]
     rest = [judged for judged in changes if not weighs(judged)]
-    if bearing:
-        yield f"Differences that bear on a role ({len(bearing):,})", list(_bearing(bearing, roles))
+    weigh = sum(weighs(judged) for judged in report.changes)
+    if weigh:
+        yield f"Differences that bear on a role ({share(len(bearing), weigh)})", list(_bearing(bearing, roles))
     if report.config:
         yield f"Image config ({len(report.config):,})", list(_config(report))
     if report.resolution:
         yield f"Names that resolve differently ({len(report.resolution):,})", list(_resolution(report))
     differing, same = owner_rows(report, view)
     if differing or same:
-        yield f"Owners: {len(differing):,} differ, {len(same):,} are the same to the byte", list(_owners(report, view))
+        all_differing, all_same = owner_rows(report, View())
+        counts = share(len(differing), len(all_differing)), share(len(same), len(all_same))
+        yield f"Owners (differ: {counts[0]}; the same to the byte: {counts[1]})", list(_owners(report, view))
     if report.blindspots:
         yield f"Blindspots ({len(report.blindspots):,})", list(_blindspots(report))
-    settle_and_caveats = [*(f"- {escape(text)}" for text in report.verdict.caveats)]
-    if settle_and_caveats:
-        yield "Not covered", settle_and_caveats
+    if report.verdict.caveats:
+        yield "Not covered", [f"- {escape(text)}" for text in caveats(report)]
     if report.verdict.settle:
         yield "What would settle it", [f"- {escape(text)}" for text in report.verdict.settle]
-    if rest or report.mtime_only:
-        yield f"Differences that bear on no role ({len(rest):,})", list(_rest(report, rest, roles))
+    light = len(report.changes) - weigh
+    if light or report.mtime_only:
+        yield f"Differences that bear on no role ({share(len(rest), light)})", list(_rest(report, rest, roles))
     if report.integrity:
         yield (
             f"Each image against itself ({len(report.integrity):,})",
@@ -189,15 +199,16 @@ def _owners(report: Report, view: View) -> Iterator[str]:
         yield ""
         for row in sorted(same, key=lambda row: (-row.tally.files_b, row.name)):
             root = f", {code(row.tally.root_b)}" if row.tally.root_b else ""
-            yield f"- {code(row.name)} {escape(version_text(row))}, {row.tally.files_b:,} files{root}"
+            name = f"{code(row.name)} {escape(version_text(row))}".rstrip()
+            yield f"- {name}, {counted(row.tally.files_b, 'file')}{root}"
 
 
 def _rest(report: Report, rest: Sequence[JudgedChange], roles: Sequence[str]) -> Iterator[str]:
     for why, owner, members in groups(rest, roles):
-        example = code(moved_text(members[0]))
-        yield f"- {len(members):,} of {code(owner)}: {escape(_cut(why))}, e.g. {example}"
+        example = (", e.g. " if len(members) > 1 else ": ") + code(moved_text(members[0]))
+        yield f"- {len(members):,} of {code(owner)}, {escape(_cut(why))}{example}"
     if report.mtime_only:
-        yield f"- {report.mtime_only:,} files differ in their modification time alone"
+        yield f"- {mtime_text(report.mtime_only)}"
 
 
 def _config(report: Report) -> Iterator[str]:

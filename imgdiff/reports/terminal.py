@@ -10,21 +10,25 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from imgdiff.model import ImageSummary, JudgedChange, Outcome, OwnerRow, Report
+from imgdiff.model import Evidence, ImageSummary, JudgedChange, Outcome, OwnerRow, Report
 from imgdiff.reports._view import (
     View,
+    caveats,
     chain_steps,
     chain_text,
+    counted,
     effect_text,
     groups,
     moved_text,
+    mtime_text,
+    narrowing,
     number,
     owner_rows,
     path_text,
     safe,
+    share,
     shown_changes,
     size_text,
-    strongest,
     version_text,
     weighs,
 )
@@ -74,7 +78,7 @@ class _Terminal:
         self._list(
             "Blindspots", [_blindspot_text(self._report, position) for position in range(len(self._report.blindspots))]
         )
-        self._list("Not covered", list(self._report.verdict.caveats), limit=None)
+        self._list("Not covered", caveats(self._report), limit=None)
         self._list("What would settle it", list(self._report.verdict.settle), limit=None)
 
     def _line(self, text: str | Text = "", indent: int = 0) -> None:
@@ -120,6 +124,8 @@ class _Terminal:
             self._line(_image_text(image), 3)
         profile = self._report.profile or "generic"
         self._line(f"engine profile: {profile}; roles: {', '.join(self._roles)}")
+        if narrowed := narrowing(self._view):
+            self._line(narrowed)
 
     def _owners(self) -> None:
         differing, same = owner_rows(self._report, self._view)
@@ -139,7 +145,9 @@ class _Terminal:
             self._more(len(differing), limit, "owners")
         if same:
             files = sum(row.tally.files_b for row in same)
-            self._title(f"The same to the byte: {len(same):,} owners, {files:,} files")
+            total = len(owner_rows(self._report, View())[1])
+            owners = counted(total, "owner") if len(same) == total else f"{share(len(same), total)} owners"
+            self._title(f"The same to the byte: {owners}, {counted(files, 'file')}")
             limit = len(same) if self._view.verbose else 8
             ranked = sorted(same, key=lambda row: (-row.tally.files_b, row.name))[:limit]
             names = ", ".join(
@@ -149,9 +157,10 @@ class _Terminal:
 
     def _bearing(self) -> None:
         changes = [judged for judged in shown_changes(self._report, self._view) if weighs(judged)]
-        if not changes:
+        total = sum(weighs(judged) for judged in self._report.changes)
+        if not total:
             return
-        self._title(f"Differences that bear on a role: {len(changes):,}")
+        self._title(f"Differences that bear on a role: {share(len(changes), total)}")
         limit = None if self._view.verbose else MOST_CHANGES
         for judged in changes[:limit]:
             self._change(judged)
@@ -163,6 +172,7 @@ class _Terminal:
         reason = "" if judged.change.delta is None else f": {judged.change.delta.reason}"
         self._line(safe(f"{effect_text(judged)} [{owners}]{reason}"), 6)
         said: dict[str, list[str]] = {}
+        proofs: dict[str, Evidence] = {}
         for role in self._roles:
             evidence = judged.load[role]
             chain = chain_text(evidence)
@@ -171,17 +181,18 @@ class _Terminal:
                 f": {chain}" if chain else f": {evidence.note}" if evidence.note else ""
             )
             said.setdefault(text, []).append(role)
+            proofs.setdefault(text, evidence)
         for text, roles in said.items():
             self._line(f"{', '.join(roles)}: {safe(text)}", 6)
-        if self._view.verbose:
-            _, evidence = strongest(judged, self._roles)
-            for step in chain_steps(evidence):
-                self._line(step, 10)
+            if self._view.verbose:
+                for step in chain_steps(proofs[text]):
+                    self._line(step, 10)
 
     def _rest(self) -> None:
         rest = [judged for judged in shown_changes(self._report, self._view) if not weighs(judged)]
-        if self._report.mtime_only or rest:
-            self._title(f"Differences that bear on no role: {len(rest):,}")
+        total = sum(not weighs(judged) for judged in self._report.changes)
+        if self._report.mtime_only or total:
+            self._title(f"Differences that bear on no role: {share(len(rest), total)}")
         limit = None if self._view.verbose else MOST_CHANGES
         grouped = groups(rest, self._roles)
         for why, owner, members in grouped[:limit]:
@@ -192,7 +203,7 @@ class _Terminal:
                     self._line(f"{effect_text(judged)} {moved_text(judged)}", 6)
         self._more(len(grouped), limit, "groups")
         if self._report.mtime_only:
-            self._line(f"{self._report.mtime_only:,} files differ in their modification time alone", 2)
+            self._line(mtime_text(self._report.mtime_only), 2)
 
     def _config(self) -> None:
         if not self._report.config:
@@ -254,8 +265,8 @@ def _image_parts(image: ImageSummary) -> Iterator[str]:
         yield f"config {image.config_digest}"
     yield image.source
     yield image.platform
-    yield f"{len(image.layers)} layers" if len(image.layers) != 1 else "1 layer"
-    yield f"{image.files:,} files"
+    yield counted(len(image.layers), "layer")
+    yield counted(image.files, "file")
     yield size_text(image.bytes)
 
 
