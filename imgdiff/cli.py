@@ -57,7 +57,11 @@ def cli() -> None:
 @click.argument("a")
 @click.argument("b")
 @click.option(
-    "--format", "formats", multiple=True, type=click.Choice(tuple(FORMATS)), help="May be given several times."
+    "--format",
+    "formats",
+    multiple=True,
+    type=click.Choice(tuple(FORMATS)),
+    help="What to write; terminal by default. May be given several times.",
 )
 @click.option(
     "-o",
@@ -69,7 +73,13 @@ def cli() -> None:
 )
 @click.option("--platform", metavar="OS/ARCH[/VARIANT]", help="Pick this one from an image index.")
 @click.option("--entry", metavar="COMMAND", help="Trace from this command line (a bare module name means python -m).")
-@click.option("--role", "roles", multiple=True, metavar="ROLE", help="Judge the claim for this role.")
+@click.option(
+    "--role",
+    "roles",
+    multiple=True,
+    metavar="ROLE",
+    help="Judge the claim for this role, instead of the engine's. May be given several times.",
+)
 @click.option("--profile", metavar="NAME", help="Use this engine profile instead of the one recognised.")
 @click.option(
     "--accept",
@@ -77,7 +87,12 @@ def cli() -> None:
     type=click.Choice(("dormant",)),
     help="Take files that only unreferenced functions could load as not loaded; the verdict says so.",
 )
-@click.option("--only", multiple=True, metavar="OWNER", help="Show this owner's differences only.")
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="OWNER",
+    help="Show this owner's differences only. May be given several times.",
+)
 @click.option("--loaded", is_flag=True, help="Show only what some role loads.")
 @click.option("--cache-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the cache lies.")
 @click.option("--no-cache", is_flag=True, help="Use a temporary cache and remove it.")
@@ -103,6 +118,12 @@ def diff_command(
     verbose: int,
 ) -> None:
     """Compare images A and B.
+
+    Each is an image on disk: a directory or file that is recognised, or
+
+    \b
+    oci:DIR[:TAG][@DIGEST]   oci-archive:FILE[:TAG]   docker-archive:FILE[:TAG]
+    dir:DIR                  rootfs:DIR (a plain root file system)
 
     Exit codes: 0 identical or killed, 1 stands, 3 undecided, 2 trouble.
     """
@@ -204,7 +225,7 @@ def _write(path: Path | None, text: str) -> None:
         raise
 
 
-@cli.group("cache")
+@cli.group("cache", no_args_is_help=False)  # what is missing is said in one sentence, as everywhere
 def cache_group() -> None:
     """Show, clear or shrink the cache of layer indexes and facts."""
 
@@ -229,8 +250,15 @@ def cache_clear(cache_dir: Path | None) -> None:
         store.clear()
 
 
-@cache_group.command("prune")
-@click.option("--max-size", type=click.IntRange(0), default=20_000, show_default=True, metavar="MB")
+@cache_group.command("prune", short_help="Remove what was not used for longest.")
+@click.option(
+    "--max-size",
+    type=click.IntRange(0),
+    default=20_000,
+    show_default=True,
+    metavar="MB",
+    help="How large the cache may stay, in megabytes.",
+)
 @_cache_dir
 def cache_prune(max_size: int, cache_dir: Path | None) -> None:
     """Remove what was not used for longest, until the cache fits in --max-size megabytes."""
@@ -264,8 +292,9 @@ def main() -> NoReturn:
         os.kill(os.getpid(), signum)  # so that a calling shell sees an interrupt, not an error
     except click.ClickException as error:
         click.echo(f"imgdiff: {safe(error.format_message())}", err=True)
-        hint = "imgdiff --help" if not isinstance(error, click.UsageError) else "imgdiff diff --help has the options"
-        click.echo(f"  hint: {hint}", err=True)
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        command = context.command_path if context is not None and context.parent is not None else "imgdiff diff"
+        click.echo(f"  hint: {safe(command)} --help has the options", err=True)
     except ImgdiffError as error:
         click.echo(f"imgdiff: {safe(str(error))}", err=True)
         if error.hint:
