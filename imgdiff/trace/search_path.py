@@ -183,6 +183,26 @@ def _tables(module: ast.Module) -> Iterator[tuple[str, str]]:
                         yield key.value, each.value
 
 
+def _with_user_sites(
+    environment: Environment, env: Mapping[str, str], flags: frozenset[str], ignore_env: bool
+) -> tuple[bytes, ...]:
+    """The site directories with the user's before the system's: below HOME where the image says which, else in every
+    home, since who runs it decides. A venv's own come first."""
+    if flags & {"s", "I"} or (not ignore_env and env.get("PYTHONNOUSERSITE")):
+        return environment.sites
+    own = 1 if environment.prefix != environment.base else 0
+    if own and not environment.system_site:
+        return environment.sites
+    users = environment.user_sites
+    base = "" if ignore_env else env.get("PYTHONUSERBASE", "")
+    if base:
+        users = (f"{base.strip('/')}/lib/python{environment.version}/site-packages".encode("utf-8", "surrogateescape"),)
+    elif env.get("HOME"):
+        home = env["HOME"].strip("/").encode("utf-8", "surrogateescape") + b"/.local/"
+        users = tuple(site for site in users if site.startswith(home))
+    return (*environment.sites[:own], *users, *environment.sites[own:])
+
+
 def build_search_path(
     tree: Tree,
     environment: Environment,
@@ -214,17 +234,18 @@ def build_search_path(
         builder.add(environment.stdlib.rpartition(b"/")[0] + b"/" + archive)
         builder.add(environment.stdlib)
         builder.add(environment.stdlib + b"/lib-dynload")
+    sites = (*_with_user_sites(environment, env, flags, ignore_env), *extra_sites)
     if "S" not in flags:
-        for site in (*environment.sites, *extra_sites):
+        for site in sites:
             builder.site(site)
     config = (environment.prefix + b"/" if environment.prefix else b"") + b"pyvenv.cfg"
     if tree.lookup(config) is not None:
         builder.files.append(config)
-    sites = [found for site in (*environment.sites, *extra_sites) if (found := tree.resolve(site)) is not None]
+    kept = [found for site in sites if (found := tree.resolve(site)) is not None]
     return SearchPath(
         environment,
         tuple(builder.directories),
-        tuple(dict.fromkeys(sites)),
+        tuple(dict.fromkeys(kept)),
         tuple(builder.startup),
         builder.mapping,
         tuple(builder.files),

@@ -213,3 +213,27 @@ def test_a_venv_is_known_by_the_name_of_its_interpreter() -> None:
     assert world.level("opt/venv/bin/app-script") == "eager"
     assert world.level("opt/venv/bin/python") == "eager"
     assert world.level("opt/venv/pyvenv.cfg") == "eager"
+
+
+@pytest.mark.parametrize(
+    ("env", "argv", "level"),
+    [
+        ((), ("python3.12",), "eager"),
+        (("HOME=/root",), ("python3.12",), "eager"),
+        (("HOME=/home/other",), ("python3.12",), "unreached"),
+        (("PYTHONNOUSERSITE=1",), ("python3.12",), "unreached"),
+        ((), ("python3.12", "-s"), "unreached"),
+        ((), ("python3.12", "-I"), "unreached"),
+    ],
+)
+def test_the_site_directory_of_a_user_comes_before_the_systems(
+    env: tuple[str, ...], argv: tuple[str, ...], level: str
+) -> None:
+    users = b"root/.local/lib/python3.12/site-packages"
+    environment = Environment(b"usr", b"usr", PYTHON, "3.12", STDLIB, (SITE,), user_sites=(users,))
+    files = {**site({"app.py": "import dep\n", "dep.py": ""}), f"{users.decode()}/dep.py": ""}
+    files[f"{users.decode()}/usercustomize.py"] = ""
+    world = World(files, argv=(*argv, "-m", "app"), env=env, environments=[environment])
+    assert world.level(f"{users.decode()}/dep.py") == level
+    assert world.level(f"{users.decode()}/usercustomize.py") == level
+    assert world.level(f"{S}/dep.py") == ("unreached" if level == "eager" else "eager")
