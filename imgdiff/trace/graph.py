@@ -309,9 +309,21 @@ class Graph:
         if name is None:
             return []
         if HOLE in name:
-            return list(self.by_pattern(name, loose=True))
+            return [*self.by_pattern(name, loose=True), *self._by_prefix(name)]
         found, _ = self.nearest(name.partition(":")[0], unit)
         return [] if found is None else [found]
+
+    def _by_prefix(self, pattern: Pattern) -> Iterator[Unit]:
+        """``import_module(f"opt_{x}")``: the top-level modules whose names begin so, and what it names below."""
+        top, _, rest = pattern.partition(":")[0].partition(".")
+        if top.startswith(HOLE) or HOLE not in top:
+            return
+        regex = re.compile(".*".join(map(re.escape, top.split(HOLE))))
+        for name in sorted(self.tops()):
+            if regex.fullmatch(name):
+                below = self.by_pattern(f"{name}.{rest}", loose=True) if HOLE in rest else ()
+                exact = (self.unit(name), self.unit(f"{name}.{rest}") if rest and HOLE not in rest else None)
+                yield from (unit for unit in (*exact, *below) if unit is not None)
 
     def walked(self, use: calls.Use, block: Block) -> list[str]:
         """Return the names that a package walk can yield: the package that it is given, else its own and those that

@@ -461,3 +461,12 @@ def test_an_unreadable_module_blocks_the_roles_that_reach_it() -> None:
     assert spots
     assert spots[0].roles == ("main",)
     assert not [spot for spot in world.trace.blindspots if spot.path == f"{S}/fine.py".encode()]
+
+
+@pytest.mark.parametrize(
+    "call", ["import_module(f'opt_{sys.argv[1]}')", "import_module('opt_' + sys.argv[1] + '.run')"]
+)
+def test_the_beginning_of_a_top_level_name_is_followed(call: str) -> None:
+    world = World(app(f"import sys\nfrom importlib import import_module\n{call}\n", opt_a="", opt_b__run="", other=""))
+    assert [world.level(f"{S}/{path}") for path in ("opt_a.py", "other.py")] == ["deferred", "unreached"]
+    assert world.level(f"{S}/opt_b/run.py") == ("deferred" if "run" in call else "unreached")
