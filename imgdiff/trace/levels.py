@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from packaging.utils import canonicalize_name
 
 from imgdiff.engines import PathRules
+from imgdiff.engines import common as common_lists
 from imgdiff.model import (
     HOLE,
     ElfFacts,
@@ -146,6 +147,12 @@ class Role:
         self._search_roots = frozenset(
             directory for reach in self._reaches for directory in reach.graph.resolver.search.directories
         )
+        common = {each.strip("/").encode() for each in common_lists().common_directories}
+        self._script_homes = {
+            path.rpartition(b"/")[0]
+            for path, (_, unit, _) in self._units.items()
+            if unit.kind == "source" and self._of_nobody(path)
+        } - {b"", *common, *self._world.listed}
         self._library_homes = {
             path.rpartition(b"/")[0]
             for path in (
@@ -155,6 +162,10 @@ class Role:
             if is_shared_object(path)
         }
         del directories
+
+    def _of_nobody(self, path: bytes) -> bool:
+        owners = self._world.attribution.owners
+        return all(owners[claim.owner].kind == "unowned" for claim in self._world.attribution.claims.get(path, ()))
 
     def _directory(self, directory: bytes, level: int, path: bytes) -> None:
         while True:
@@ -228,6 +239,9 @@ class Role:
         rule = self._world.read_at_run_time.match(path)
         if rule is not None:
             return Evidence("unknown", note=f"it lies where files are read at run time: {rule.reason}")
+        entry = self._world.tree.get(path)
+        if entry is not None and entry.type == "dir":  # its mode opens or bars the way to what lies below
+            return self._leading(path) or self._data(path, code=False) or self._named(path, code=False)
         code = self._world.is_code(path) if like is None else _code_by_name(path)
         return self._data(path, code) or self._named(path, code) or self._beside(path) or self._computed(path)
 
@@ -243,10 +257,20 @@ class Role:
         while directory:
             if directory in self._package_directories:
                 return Evidence("unknown", note=f"it is data beside code that the role loads ({show(directory)})")
+            if directory in self._script_homes:
+                return Evidence(
+                    "unknown", note=f"it lies in or below {show(directory)}, where a program of nobody runs"
+                )
             if directory in self._search_roots:
                 break
             directory = directory.rpartition(b"/")[0]
         return None
+
+    def _leading(self, path: bytes) -> Evidence | None:
+        if self._names is None:
+            self._names = self._make_names()
+        found = self._names.leading(path)
+        return None if found is None else self._naming(path, *found)
 
     def _named(self, path: bytes, code: bool) -> Evidence | None:
         if self._names is None:

@@ -63,6 +63,7 @@ class Names:
         self._tokens: dict[bytes, object] = {}
         self._patterns: dict[tuple[str, bytes], object] = {}
         self._matchers: _Matchers | None = None
+        self._ways: dict[bytes, object] | None = None
         self._seen: set[str] = set()
 
     def add(self, text: str, source: object) -> None:
@@ -85,6 +86,7 @@ class Names:
         if token in self._tokens:
             return
         self._tokens[token] = source
+        self._ways = None
         if token.startswith(b"/") and token not in self._common:
             canonical = self._tree.resolve(token)
             if canonical:
@@ -111,6 +113,18 @@ class Names:
         if b"." in last.strip(b".") and last in self._tokens and last not in self._common_names:
             return "its file name", self._tokens[last]
         return self._by_pattern(path)
+
+    def leading(self, directory: bytes) -> tuple[str, object] | None:
+        """Return what names a path in or below this directory, absolutely, and the source of the string."""
+        if self._ways is None:
+            self._ways = {}
+            for token, source in self._tokens.items():
+                here = token if token.startswith(b"/") else b""
+                while here and here not in self._ways:
+                    self._ways[here] = source
+                    here = here.rpartition(b"/")[0]
+        source = self._ways.get(b"/" + directory)
+        return None if source is None else ("a path that leads through it", source)
 
     def _above(self, path: bytes, is_module: bool) -> tuple[str, object] | None:
         here = path

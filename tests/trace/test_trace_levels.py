@@ -240,3 +240,17 @@ def test_nothing_depends_on_the_order_of_hashes() -> None:
         == World(files).chain(f"{S}/c.py")
         == [("app", 1, "the entry: -m app", "root"), ("a", 1, None, "import"), ("c", None, None, "import")]
     )
+
+
+def test_data_around_a_program_of_nobody_may_be_read() -> None:
+    files = {"srv/app/main.py": "import os, sys\nopen(os.path.join(os.path.dirname(__file__), sys.argv[1]))\n"}
+    files |= {"srv/app/deep/table.json": "{}", "srv/other/table.json": "{}", "srv/app/never.py": ""}
+    world = World(files, argv=("python3.12", "/srv/app/main.py"), cwd="/")
+    assert world.level("srv/app/deep/table.json") == "unknown"
+    assert world.level("srv/other/table.json") == "unreached"
+    assert world.level("srv/app/never.py") == "unreached"
+
+
+def test_a_directory_on_the_way_to_a_named_file_may_be_felt() -> None:
+    world = World({**app("OPEN = '/data/deep/f.bin'\n"), "data/deep/f.bin": "", "data/else/": ""})
+    assert [world.level(path) for path in ("data", "data/deep", "data/else")] == ["unknown", "unknown", "unreached"]
