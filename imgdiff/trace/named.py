@@ -31,6 +31,8 @@ def tokens_of(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
             patterns.append(_FORMAT.sub(HOLE, piece))
         if HOLE not in piece:
             names.append(_normal(piece))
+            if piece.startswith("~/") and "/" not in piece[2:]:  # a file in the home directory itself, whosever it is
+                patterns.append(HOLE + piece[1:])
     return tuple(names), tuple(patterns)
 
 
@@ -214,7 +216,7 @@ def fixes_enough(pattern: str, own: bytes = b"") -> bool:
     """
     tail = pattern.rpartition("/")[2]
     stem, dot, extension = tail.rpartition(".")
-    if not dot or HOLE in extension:
+    if not dot or not stem or HOLE in extension:
         stem = tail
     if ".so" in tail:
         stem = tail.partition(".so")[0].removeprefix("lib")

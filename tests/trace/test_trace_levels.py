@@ -254,3 +254,11 @@ def test_data_around_a_program_of_nobody_may_be_read() -> None:
 def test_a_directory_on_the_way_to_a_named_file_may_be_felt() -> None:
     world = World({**app("OPEN = '/data/deep/f.bin'\n"), "data/deep/f.bin": "", "data/else/": ""})
     assert [world.level(path) for path in ("data", "data/deep", "data/else")] == ["unknown", "unknown", "unreached"]
+
+
+def test_a_file_in_the_home_directory_is_named_by_its_tilde() -> None:
+    world = World(
+        {**app("OPEN = '~/.foorc', '~/settings'\n"), "root/.foorc": "", "home/x/settings": "", "root/.bar": ""}
+    )
+    levels = [world.level(path) for path in ("root/.foorc", "home/x/settings", "root/.bar")]
+    assert levels == ["unknown", "unknown", "unreached"]
