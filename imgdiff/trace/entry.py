@@ -10,7 +10,19 @@ from typing import Literal
 import msgspec
 
 from imgdiff.kinds import shell
-from imgdiff.model import HOLE, Attribution, Edge, Environment, FactSource, ImageConfig, ShellFacts, Tree, Unreadable
+from imgdiff.model import (
+    HOLE,
+    HOLE_DIR,
+    HOLE_FILE,
+    Attribution,
+    Edge,
+    Environment,
+    FactSource,
+    ImageConfig,
+    ShellFacts,
+    Tree,
+    Unreadable,
+)
 
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _MAX_DEPTH = 16  # of scripts that start scripts
@@ -335,7 +347,10 @@ class Follower:
         touched: list[Touched],
         texts: list[str],
     ) -> None:
+        own = "/" + script.decode("utf-8", "surrogateescape")
+        pattern = pattern.replace(HOLE_FILE, own).replace(HOLE_DIR, own.rpartition("/")[0])
         if HOLE in pattern:
+            texts.append(pattern)
             return
         path = self.tree.resolve(pattern.encode("utf-8", "surrogateescape"), cwd)
         entry = None if path is None else self.tree.get(path)

@@ -237,3 +237,15 @@ def test_the_site_directory_of_a_user_comes_before_the_systems(
     assert world.level(f"{users.decode()}/dep.py") == level
     assert world.level(f"{users.decode()}/usercustomize.py") == level
     assert world.level(f"{S}/dep.py") == ("unreached" if level == "eager" else "eager")
+
+
+@pytest.mark.parametrize(
+    ("line", "level"),
+    [('. "$(dirname "$0")/common"', "eager"), ('. "$WHERE/common"', "unknown"), ("true", "unreached")],
+)
+def test_a_script_sources_what_lies_beside_it(line: str, level: str) -> None:
+    files = {**APP, "srv/bin/run": f"#!/bin/sh\n{line}\nexec python3.12 -m app\n", "srv/bin/common": "export A=1\n"}
+    files["bin/sh"] = "ELF"
+    world = World(files, argv=("/srv/bin/run",), elves={"bin/sh": ElfFacts(62, 64)}, cwd="/")
+    assert world.level("srv/bin/common") == level
+    assert world.level(f"{S}/dep.py") in ("eager", "deferred")
