@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import imgdiff
 from tests.support.elf import Elf, elf_bytes
 from tests.support.images import Member, tar_bytes, write_layout
@@ -27,3 +29,11 @@ def test_contents_of_one_name_that_a_hard_link_keeps_are_both_read_again(tmp_pat
         assert delta is not None
         assert delta.detail["bytes"] == 1, delta
         assert ".text" in delta.reason
+
+
+@pytest.mark.parametrize("entry", ["python -m vllm.entrypoints.openai.api_sever", "python missing.py"])
+def test_an_entry_that_the_image_lacks_kills_nothing(entry: str) -> None:
+    story = Path(__file__).parents[1] / "fixtures" / "story"
+    report = imgdiff.diff(str(story / "a"), str(story / "b"), entry=entry, accept=("dormant",), cache=False, jobs=1)
+    assert report.verdict.outcome == "undecided"
+    assert {spot.what for spot in report.blindspots} == {"entry"}

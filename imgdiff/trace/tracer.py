@@ -55,6 +55,7 @@ class Tracer:
         self.maker = Maker(tree, attribution, facts, profile, side)
         self.natives = Natives(tree, attribution, facts, self.follower, side)
         self.caveats: dict[str, None] = {}
+        self.chosen = False  # one command line is traced, not every entry of the profile
         self.integrity: dict[Integrity, None] = {}
         self._unreadable: dict[tuple[bytes, str], list[str]] = {}
         self._unresolved: dict[str, bytes] = {}
@@ -77,13 +78,17 @@ class Tracer:
         fitting = [launch for launch in found if self._is_entry(launch)]
         if fitting or (found and (self.entry is not None or not self.profile.entries)):
             self._say_entry(argv)
+            self.chosen = True
             return fitting or found
         if not self.profile.entries:
             if argv and not found:
                 found = self.follower.follow(argv, self.env, self.cwd)
             return found
         names = " and ".join(self.profile.entries)
-        why = "there is no image config" if self.config is None else "the image's entry names none of them"
+        if self.entry is not None:
+            why = f"`{' '.join(argv)}` leads to none of them"
+        else:
+            why = "there is no image config" if self.config is None else "the image's entry names none of them"
         self.caveats[f"traced under every entry of {self.profile.name} ({names}), since {why}; --entry chooses one"] = (
             None
         )
@@ -139,6 +144,7 @@ class Tracer:
         settings = [each for launch in launches if (each := self.maker.setting(launch)) is not None]
         if not settings:
             self._lead_nowhere(launches)
+        self._name_nothing(settings)
         roles: dict[str, Role] = {}
         reached: dict[str, list[Reach]] = {}
         world = self._world()
@@ -148,6 +154,18 @@ class Tracer:
         blindspots = tuple(self._all_blindspots(roles))
         found: dict[str, RoleTrace] = dict(roles)
         return Trace(self.profile, found, blindspots, tuple(self.caveats), tuple(sorted(self.integrity, key=repr)))
+
+    def _name_nothing(self, settings: list[Setting]) -> None:
+        """A module or script that the command line names and the image lacks (a typo, a mounted file): what it would
+        load is not known, and every spawned child would load it again."""
+        missing = [each for each in settings if each.main is None and each.launch.python is not None]
+        missing = [each for each in missing if each.launch.python and each.launch.python.mode in ("module", "script")]
+        if not missing or not (self.chosen or len(missing) == len(settings)):
+            return
+        names = tuple(role.name for role in self.profile.roles)
+        for label in dict.fromkeys(each.label for each in missing):
+            reason = f"the command line runs `{label}`, which is not in the image: what it loads is not known"
+            self.blindspots.append(Blindspot("entry", reason, None, self.side, names))
 
     def _lead_nowhere(self, launches: list[Launch]) -> None:
         names = tuple(role.name for role in self.profile.roles)
