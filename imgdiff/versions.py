@@ -101,7 +101,14 @@ def _list(value: object) -> list[object]:
 def _distributions(change: Change, sides: Sequence[tuple[Attribution, FactSource, Trace]]) -> set[str]:
     names = {owner.name for owner in (*change.owners_a, *change.owners_b) if owner.kind in ("wheel", "egg", "editable")}
     known = {distribution.name for attribution, _, _ in sides for distribution in attribution.distributions}
-    return names & known or names
+    return names & known or names or _packages(change)
+
+
+def _packages(change: Change) -> set[str]:
+    """What a module of nobody could be imported as: a checkout on PYTHONPATH, a copied-in package."""
+    parts = [part for path in (change.path_a, change.path_b) if path is not None for part in path.split(b"/")]
+    texts = {part.removesuffix(b".py").decode("utf-8", "surrogateescape") for part in parts}
+    return {text for text in texts if text.isidentifier()}
 
 
 # --------------------------------------------------------------------------------------------------------------------
