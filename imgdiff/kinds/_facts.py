@@ -12,7 +12,7 @@ from imgdiff.kinds import _callees as callees
 from imgdiff.kinds._fold import STAR, Bound, Dotted, Known, Map, Patterns, Value, has_hole, literal, name, text_of
 from imgdiff.model import HOLE, Call, Import, ModuleFacts, Scope
 
-VERSION = 1
+VERSION = 2
 """Of the meaning of facts: they are cached by digest and this number."""
 
 LONG = 1000
@@ -121,12 +121,22 @@ class ScopeBuilder:
                     self.add_import(alias.name, (), 0, line, True)
             elif isinstance(node, ast.ImportFrom):
                 self.add_import(node.module or "", tuple([alias.name for alias in node.names]), node.level, line, True)
+            elif isinstance(node, ast.Call) and (name := _imported_by(node)):
+                self.add_import(name, (), 0, line, True)
             elif isinstance(node, ast.Name):
                 self.names.add(node.id)
             elif isinstance(node, ast.Attribute):
                 self.names.add(node.attr)
             elif isinstance(node, ast.Constant) and type(node.value) is str:
                 self.strings.add(node.value)
+
+
+def _imported_by(node: ast.Call) -> str | None:
+    """The module that ``__import__("x")`` or ``import_module("x")`` imports."""
+    callee = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    first = node.args[0] if callee in ("__import__", "import_module") and node.args else None
+    value = first.value if isinstance(first, ast.Constant) else None
+    return value if isinstance(value, str) and not value.startswith(".") else None
 
 
 def parse(source: str | bytes) -> ast.Module | None:

@@ -370,6 +370,11 @@ def test_code_in_strings_is_read() -> None:
     ]
 
 
+def test_what_evaluated_code_imports_by_call_is_read() -> None:
+    scope = body_of("eval(\"__import__('by_eval').V\")\nexec(\"import importlib as i; i.import_module('by_module')\")")
+    assert {each.module for each in scope.imports} == {"by_eval", "importlib", "by_module"}
+
+
 def test_an_attribute_pattern_is_a_call() -> None:
     (call,) = body_of('getattr(self, "visit_" + name)').calls
     assert (call.callee, call.arguments) == ("getattr", (HOLE, f"visit_{HOLE}"))
