@@ -73,7 +73,10 @@ def compare(
                 () if path_b is None else attribution_b.owners_of(path_b),
             )
         )
-    unchanged.extend(pairing.explained)
+    for path_a, path_b in pairing.explained:
+        unchanged.append((path_a, path_b))
+        if path_a is not None and path_b is not None and path_b.endswith(b".py"):
+            touched.append((path_a, path_b))  # whichever its mtime: what runs is asked of the pair
     changes.sort(key=lambda change: (change.path, change.path_a or b""))
     tallies = _tally(owners, attribution_a, attribution_b, changes, unchanged, roots_a or {}, roots_b or {})
     blindspots = (*_unread(tree_a, "a"), *_unread(tree_b, "b"))
@@ -108,8 +111,8 @@ def _status(a: FileEntry | None, b: FileEntry | None) -> Status | None:
         return "modified"
     if a.device != b.device:
         return "modified"
-    if a.path != b.path:
-        return "moved" if a.type != "dir" else None
+    if a.path != b.path and a.type != "dir":
+        return "attributes" if attributes_bear(a, b) else "moved"  # a bit that was lost on the way is no mere move
     if a.type == "symlink":
         return "attributes" if (a.uid, a.gid, a.xattrs) != (b.uid, b.gid, b.xattrs) else None
     if a.type == "dir":
@@ -193,18 +196,18 @@ class _Pairing:
             if canonical in only_b:
                 only_a.discard(path)
                 only_b.discard(canonical)
-                if _same_content(self._a.entries[path], self._b.entries[canonical]):
+                if _same(self._a.entries[path], self._b.entries[canonical]):
                     self.explained.append((path, canonical))
                 else:
                     yield path, canonical
-            elif _same_content(self._a.entries[path], self._b.entries[canonical]):
+            elif _same(self._a.entries[path], self._b.entries[canonical]):
                 only_a.discard(path)
                 self.explained.append((path, None))
         for path in sorted(only_b):
             canonical = self._elsewhere(self._a, path)
             if canonical is None:
                 continue
-            if _same_content(self._a.entries[canonical], self._b.entries[path]):
+            if _same(self._a.entries[canonical], self._b.entries[path]):
                 only_b.discard(path)
                 self.explained.append((canonical if canonical in only_a else None, path))
                 only_a.discard(canonical)
@@ -249,8 +252,9 @@ class _Pairing:
                 yield pair_of[claim.owner], claim.relative
 
 
-def _same_content(a: FileEntry, b: FileEntry) -> bool:
-    if a.type != b.type:
+def _same(a: FileEntry, b: FileEntry) -> bool:
+    """Tell whether two entries are the same to every process: content, and the attributes that bear."""
+    if a.type != b.type or (a.type != "symlink" and attributes_bear(a, b)):
         return False
     if a.type == "file":
         return a.digest is not None and a.digest == b.digest

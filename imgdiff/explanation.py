@@ -325,6 +325,8 @@ class _Explaining:
                 return ("code" if code or path_a != end_a else "data"), path_b
             if a.type == "file" and a.digest is None:
                 return "code", path_b
+            if a.type in ("file", "dir") and attributes_bear(a, b):
+                return "code", path_b
         return None, b""
 
     def _directory(self, change: Change) -> Delta:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -200,3 +201,20 @@ def test_what_bears_in_attributes() -> None:
 def test_a_node_of_another_device_differs() -> None:
     a, b = (tree(entry("dev/x", type="char", device=(1, minor))) for minor in (3, 5))
     assert statuses(run(a, b)) == {b"dev/x": "modified"}
+
+
+def test_a_bit_that_was_lost_on_a_move_is_no_mere_move() -> None:
+    a = tree(entry("old/bin/tool", mode=0o755))
+    b = tree(entry("new/bin/tool", mode=0o644))
+    comparison = compare(a, owned(a, "old"), b, owned(b, "new"))
+    assert statuses(comparison) == {b"new/bin/tool": "attributes"}
+    kept = tree(entry("new/bin/tool", mode=0o755))
+    assert statuses(compare(a, owned(a, "old"), kept, owned(kept, "new"))) == {b"new/bin/tool": "moved"}
+
+
+@pytest.mark.parametrize("swap", [False, True])
+def test_a_bit_that_was_lost_behind_a_new_directory_link_is_listed(swap: bool) -> None:
+    a = tree(entry("lib/x", mode=0o755), entry("usr/lib/y"))
+    b = tree(entry("usr/lib/x", mode=0o644), entry("usr/lib/y"), link("lib", "usr/lib"))
+    comparison = run(b, a) if swap else run(a, b)
+    assert {change.status for change in comparison.changes} == {"retyped", "attributes"}
