@@ -35,6 +35,7 @@ from imgdiff.model import (
     ResolutionChange,
     Resolved,
     RoleInfo,
+    RoleTrace,
     Side,
     Texts,
     Trace,
@@ -89,8 +90,7 @@ def diff(
     options = options or Options()
     _check(options)
     with open_store(options) as store:
-        image_a = sources.open_image(reference_a, options.platform)
-        image_b = sources.open_image(reference_b, options.platform)
+        image_a, image_b = (_opened(reference, options.platform) for reference in (reference_a, reference_b))
         images = (image_a, image_b)
         pair = recall.key(images, (options.entry, options.roles, options.accept, options.profile))
         known = None if pair is None else recall.load(store, pair, images, tuple(configs.redact_argv(options.argv)))
@@ -105,6 +105,12 @@ def diff(
         if pair is not None:
             recall.save(store, pair, report)
         return report
+
+
+def _opened(reference: str, platform: str | None) -> Image:
+    """Open an image; from here on its reference is as it may be shown."""
+    image = sources.open_image(reference, platform)
+    return msgspec.structs.replace(image, reference=configs.redact_text(image.reference))
 
 
 def _check(options: Options) -> None:
@@ -309,6 +315,7 @@ def _judge_changes(
     judged = []
     for change in changes:
         load: dict[str, Evidence] = {}
+        placed: dict[str, Evidence] = {}
         for role in (role.name for role in profile.roles):
             in_a, in_b = trace_a.roles[role], trace_b.roles[role]
             present = [
@@ -318,13 +325,26 @@ def _judge_changes(
                 present.append(in_a.absent(change.path_b, change.b))
             if change.path_b is None and change.a is not None and change.path_a is not None:
                 present.append(in_b.absent(change.path_a, change.a))
+            naming = _names_place(change, in_a, in_b)
+            if naming is not None:
+                placed[role] = naming
+                present.append(naming)
             evidence = present[0]
             for other in present[1:]:
                 evidence = verdict.stronger(evidence, other)
             load[role] = evidence
-        bears = {role: verdict.bears(change, evidence, accepted) for role, evidence in load.items()}
+        bears = {
+            role: verdict.bears(change, evidence, accepted, placed=role in placed) for role, evidence in load.items()
+        }
         judged.append(JudgedChange(change, load, bears))
     return judged
+
+
+def _names_place(change: Change, in_a: RoleTrace, in_b: RoleTrace) -> Evidence | None:
+    """A file that moved: does b still name the place that it left, or did a name the one that it came to?"""
+    if change.path_a is None or change.path_b is None or change.path_a == change.path_b:
+        return None
+    return in_b.placed(change.path_a) or in_a.placed(change.path_b)
 
 
 def _blindspots(
@@ -505,7 +525,7 @@ def _summary(indexed: Indexed) -> ImageSummary:
             )
         )
     return ImageSummary(
-        reference=configs.redact_text(image.reference),
+        reference=image.reference,
         source=image.source,
         manifest_digest=image.manifest_digest,
         config_digest=image.config_digest,

@@ -39,16 +39,19 @@ def stronger(a: Evidence, b: Evidence) -> Evidence:
     return b if len(b.chain) and (not a.chain or len(b.chain) < len(a.chain)) else a
 
 
-def bears(change: Change, evidence: Evidence, accepted: Collection[Level] = ()) -> Bears:
-    """Return what one change does to one role: ``stands``, ``undecided`` or ``none``."""
+def bears(change: Change, evidence: Evidence, accepted: Collection[Level] = (), *, placed: bool = False) -> Bears:
+    """Return what one change does to one role: ``stands``, ``undecided`` or ``none``.
+
+    ``placed``: the role names the absolute place that a moved file left, or the one that it came to.
+    """
     if evidence.level in ("unreached", "outside") or evidence.level in accepted:
         return "none"
     delta = change.delta
     if change.status == "moved":
-        return "none"
-    if change.status == "attributes":
+        return "undecided" if placed else "none"
+    if change.status == "attributes" and not placed:
         return "undecided" if delta is not None and delta.detail.get("bears") else "none"
-    if delta is None:
+    if delta is None or change.status == "attributes":
         return "undecided"
     open_question = delta.settle is not None
     if delta.effect in ("noise", "metadata") and not open_question:

@@ -278,6 +278,13 @@ class Role:
         found = self._names.find(path, self._module_names(path), is_module=code)
         return None if found is None else self._naming(path, *found)
 
+    def placed(self, path: bytes) -> Evidence | None:
+        """Return the evidence that reached code, ENV or a link names this absolute path or a directory above it."""
+        if self._names is None:
+            self._names = self._make_names()
+        found = self._names.place(path, is_module=_code_by_name(path))
+        return None if found is None else self._naming(path, *found)
+
     def _naming(self, path: bytes, what: str, source: object) -> Evidence:
         where, hops = self._chains.of_source(source)
         return Evidence(

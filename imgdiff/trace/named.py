@@ -116,6 +116,14 @@ class Names:
             return "its file name", self._tokens[last]
         return self._by_pattern(path)
 
+    def place(self, path: bytes, *, is_module: bool = False) -> tuple[str, object] | None:
+        """Return what names this absolute path, or a directory above it, and the source of the string: what would
+        still be looked for here if the file moved away."""
+        absolute = b"/" + path
+        if absolute in self._tokens and absolute not in self._common:
+            return "its path", self._tokens[absolute]
+        return self._above(path, is_module) or self._by_pattern(path, absolute_only=True)
+
     def leading(self, directory: bytes) -> tuple[str, object] | None:
         """Return what names a path in or below this directory, absolutely, and the source of the string."""
         if self._ways is None:
@@ -139,10 +147,10 @@ class Names:
                 return f"the directory {absolute.decode('utf-8', 'backslashreplace')} above it", self._tokens[absolute]
         return None
 
-    def _by_pattern(self, path: bytes) -> tuple[str, object] | None:
+    def _by_pattern(self, path: bytes, *, absolute_only: bool = False) -> tuple[str, object] | None:
         if self._matchers is None:
             self._matchers = _Matchers(self._patterns)
-        source = self._matchers.find(path)
+        source = self._matchers.find(path, absolute_only=absolute_only)
         return None if source is None else ("a pattern", source)
 
 
@@ -174,7 +182,7 @@ class _Matchers:
             bucket.append((pieces, ending))
         self._by_name: dict[bytes, list[tuple[str, object]]] = {}
 
-    def find(self, path: bytes) -> object | None:
+    def find(self, path: bytes, *, absolute_only: bool = False) -> object | None:
         """Return the source of the first pattern that can name a path."""
         name = path.rpartition(b"/")[2]
         candidates = self._by_name.get(name)
@@ -182,6 +190,8 @@ class _Matchers:
             candidates = self._by_name[name] = self._candidates(name)
         absolute = b"/" + path
         for pattern, source in candidates:
+            if absolute_only and not pattern.startswith("/"):
+                continue
             if pattern_regex(pattern).fullmatch(absolute):
                 return source
         return None
