@@ -186,6 +186,8 @@ class _Making:
                 if use is not None:
                     self.calls.append(use)
                     self._call(use)
+            if self.unit.facts is not None:
+                self.calls += calls.held_importers(scope, self.unit.facts.scopes)
         self._keep(names)
 
     def _keep(self, names: set[str]) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Literal
 
 import msgspec
 
-from imgdiff.model import HOLE, Call, Pattern
+from imgdiff.model import HOLE, Call, Pattern, Scope
 
 UseKind = Literal[
     "import", "walk", "load-path", "exec", "library", "program", "metadata", "entry-points", "attribute", "sys-path"
@@ -44,6 +45,9 @@ _SYS_PATH = frozenset({"path.append", "path.insert", "path.extend", "addsitedir"
 _ENTRY_POINTS = frozenset({"entry_points", "iter_entry_points", "select", "get_entry_map", "get_entry_info"})
 
 
+_IMPORTERS = frozenset({"import_module", "__import__"})
+
+
 class Use(msgspec.Struct, frozen=True):
     """A call and what it asks for. ``name`` and ``path`` are patterns (None where not given); ``argv`` a program's
     command line; ``deep``: everything below, not only what lies directly there."""
@@ -57,6 +61,23 @@ class Use(msgspec.Struct, frozen=True):
     path: Pattern | None = None
     argv: tuple[Pattern, ...] = ()
     deep: bool = False
+
+
+def held_importers(scope: Scope, scopes: Iterable[Scope]) -> Iterator[Use]:
+    """Yield a use of any name for each import function that a scope holds as a value (``map(import_module, names)``,
+    ``getattr(importlib, "import_module")``): who calls it, and with which name, is not known.
+
+    ``scopes`` are all of the module: where one calls what this one only imports, it is held for that call.
+    """
+    held = _IMPORTERS & (scope.names | scope.strings)
+    if not held:
+        return
+    held -= {call.callee.rpartition(".")[2] for call in scope.calls}
+    imported = {name for each in scope.imports for name in each.names}
+    for name in sorted(held):
+        elsewhere = any(call.callee.rpartition(".")[2] == name for other in scopes for call in other.calls)
+        if name not in imported or not elsewhere:
+            yield Use("import", scope.line, scope.qualname or None, name, HOLE)
 
 
 def use_of(call: Call, function: str | None) -> Use | None:

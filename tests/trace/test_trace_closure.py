@@ -285,6 +285,31 @@ def test_any_module_by_computed_name_means_every_module_that_a_string_names() ->
     assert any(f"/{S}/pkg/registry.py:4" in caveat for caveat in world.trace.caveats)
 
 
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import importlib\nlist(map(importlib.import_module, ['plug']))\n",
+        "from importlib import import_module\nlist(map(import_module, ['plug']))\n",
+        "import functools, importlib\nload = functools.partial(importlib.import_module, 'plug')\nload()\n",
+        "import importlib\ngetattr(importlib, 'import_module')('plug')\n",
+        "import importlib\ngetattr(importlib, 'import_' + 'module')('plug')\n",
+        "import builtins\nbuiltins.__dict__['__import__']('plug')\n",
+        "from importlib import import_module\nHOOKS = {'load': import_module}\nHOOKS['load']('plug')\n",
+    ],
+)
+def test_an_import_function_held_as_a_value_can_import_what_a_string_names(source: str) -> None:
+    world = World(site({"app.py": source, "plug.py": "", "quiet.py": ""}))
+    assert world.level(f"{S}/plug.py") == "deferred"
+    assert world.level(f"{S}/quiet.py") == "unreached"
+
+
+def test_an_import_function_that_is_only_called_imports_what_it_is_called_with() -> None:
+    source = "from importlib import import_module\nNAME = 'quiet'\ndef f():\n    import_module('plug')\nf()\n"
+    world = World(site({"app.py": source, "plug.py": "", "quiet.py": ""}))
+    assert world.level(f"{S}/plug.py") == "deferred"
+    assert world.level(f"{S}/quiet.py") == "unreached"
+
+
 def test_without_a_dynamic_import_a_single_word_names_nothing() -> None:
     assert World(app("NAME = 'single'\n", single="")).level(f"{S}/single.py") == "unreached"
 
