@@ -713,9 +713,10 @@ class RoleTrace(Protocol):
     def absent(self, path: bytes, like: FileEntry) -> Evidence:
         """Return the level that a file *would* have here if it stood at this path: used for the side that lacks it."""
 
-    def placed(self, path: bytes) -> Evidence | None:
-        """Return the evidence that something reached names this absolute path or a directory above it: a file that
-        moved away from here, or to here, is not found as before. None if nothing does."""
+    def placed(self, path: bytes, other: bytes) -> Evidence | None:
+        """Return the evidence that something reached names this absolute path or a directory above it, and not
+        ``other`` just as well: a file that moved from one to the other is not found as before. None if nothing
+        does."""
 
     def asks_version(self, distribution: str) -> tuple[Hop, ...]:
         """Return the places in reached code (path, line) that ask for a distribution's version (importlib.metadata,

@@ -344,7 +344,7 @@ def _names_place(change: Change, in_a: RoleTrace, in_b: RoleTrace) -> Evidence |
     """A file that moved: does b still name the place that it left, or did a name the one that it came to?"""
     if change.path_a is None or change.path_b is None or change.path_a == change.path_b:
         return None
-    return in_b.placed(change.path_a) or in_a.placed(change.path_b)
+    return in_b.placed(change.path_a, change.path_b) or in_a.placed(change.path_b, change.path_a)
 
 
 def _blindspots(

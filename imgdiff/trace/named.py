@@ -116,13 +116,17 @@ class Names:
             return "its file name", self._tokens[last]
         return self._by_pattern(path)
 
-    def place(self, path: bytes, *, is_module: bool = False) -> tuple[str, object] | None:
+    def place(self, path: bytes, other: bytes, *, is_module: bool = False) -> tuple[str, object] | None:
         """Return what names this absolute path, or a directory above it, and the source of the string: what would
-        still be looked for here if the file moved away."""
+        still be looked for here if the file moved to ``other``. What names both places tells them not apart."""
         absolute = b"/" + path
         if absolute in self._tokens and absolute not in self._common:
             return "its path", self._tokens[absolute]
-        return self._above(path, is_module) or self._by_pattern(path, absolute_only=True)
+        above = self._above(path, is_module, other)
+        if above is not None:
+            return above
+        found = self._by_pattern(path, absolute_only=True)
+        return found if found is not None and self._by_pattern(other, absolute_only=True) != found else None
 
     def leading(self, directory: bytes) -> tuple[str, object] | None:
         """Return what names a path in or below this directory, absolutely, and the source of the string."""
@@ -136,10 +140,13 @@ class Names:
         source = self._ways.get(b"/" + directory)
         return None if source is None else ("a path that leads through it", source)
 
-    def _above(self, path: bytes, is_module: bool) -> tuple[str, object] | None:
+    def _above(self, path: bytes, is_module: bool, other: bytes = b"") -> tuple[str, object] | None:
+        """``other``: a directory that is above this path too does not count."""
         here = path
         while here:
             here = here.rpartition(b"/")[0]
+            if other.startswith(here + b"/"):
+                return None
             if is_module and here in self._roots:
                 return None
             absolute = b"/" + here
