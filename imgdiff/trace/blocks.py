@@ -15,6 +15,7 @@ from imgdiff.model import (
     HOLE_FILE,
     HOLE_NAME,
     HOLE_PACKAGE,
+    Call,
     Edge,
     Import,
     ModuleFacts,
@@ -186,6 +187,7 @@ class _Making:
                 if use is not None:
                     self.calls.append(use)
                     self._call(use)
+                self._arguments(call)
             if self.unit.facts is not None:
                 self.calls += calls.held_importers(scope, self.unit.facts.scopes)
         self._keep(names)
@@ -246,6 +248,13 @@ class _Making:
         self.patterns.add(filled)
         for unit in self.graph.by_pattern(filled, loose=own):
             self.edges.append((unit, "dynamic", scope.line, scope.qualname or None))
+
+    def _arguments(self, call: Call) -> None:
+        """Paths that are put together for a call (``open(join(expanduser("~"), "x"))``) stand in no string."""
+        for text in (*call.arguments, *call.sequence, *(value for _, value in call.keywords)):
+            if "/" in text and len(text) < calls.MAX_TEXT:
+                filled = fill(text, self.unit)
+                (self.patterns if HOLE in filled else self.texts).add(filled)
 
     def _call(self, use: calls.Use) -> None:
         found: Iterable[Unit] = ()

@@ -243,7 +243,23 @@ class Role:
         if entry is not None and entry.type == "dir":  # its mode opens or bars the way to what lies below
             return self._leading(path) or self._data(path, code=False) or self._named(path, code=False)
         code = self._world.is_code(path) if like is None else _code_by_name(path)
-        return self._data(path, code) or self._named(path, code) or self._beside(path) or self._computed(path)
+        return (
+            self._data(path, code)
+            or self._named(path, code)
+            or self._beside(path)
+            or self._computed(path)
+            or self._relative(path, code)
+        )
+
+    def _relative(self, path: bytes, code: bool) -> Evidence | None:
+        """A file directly in the working directory is found by its bare name, and a bare word names no file of its
+        own: too many strings are words."""
+        directory = path.rpartition(b"/")[0]
+        if code or directory not in self._world.working:
+            return None
+        return Evidence(
+            "unknown", note=f"it lies in the working directory {show(directory)}, where a bare name finds it"
+        )
 
     def _data(self, path: bytes, code: bool) -> Evidence | None:
         if code:
@@ -278,11 +294,12 @@ class Role:
         found = self._names.find(path, self._module_names(path), is_module=code)
         return None if found is None else self._naming(path, *found)
 
-    def placed(self, path: bytes) -> Evidence | None:
-        """Return the evidence that reached code, ENV or a link names this absolute path or a directory above it."""
+    def placed(self, path: bytes, other: bytes) -> Evidence | None:
+        """Return the evidence that reached code, ENV or a link names this absolute path or a directory above it, and
+        not the other place just as well."""
         if self._names is None:
             self._names = self._make_names()
-        found = self._names.place(path, is_module=_code_by_name(path))
+        found = self._names.place(path, other, is_module=_code_by_name(path))
         return None if found is None else self._naming(path, *found)
 
     def _naming(self, path: bytes, what: str, source: object) -> Evidence:

@@ -147,7 +147,7 @@ class Tracer:
         self._name_nothing(settings)
         roles: dict[str, Role] = {}
         reached: dict[str, list[Reach]] = {}
-        world = self._world()
+        world = self._world(launches)
         self._share(settings, launches)
         for role in self.profile.roles:
             roles[role.name] = self._role(role, settings, launches, world, reached)
@@ -423,7 +423,7 @@ class Tracer:
             texts.append(("/" + self.cwd.decode("utf-8", "surrogateescape"), "the working directory"))
         return texts
 
-    def _world(self) -> World:
+    def _world(self, launches: Sequence[Launch]) -> World:
         listed = [
             part.strip("/").encode("utf-8", "surrogateescape")
             for name in ("PATH", "LD_LIBRARY_PATH", "LIBRARY_PATH")
@@ -444,6 +444,11 @@ class Tracer:
             PathRules((*rules.read_at_run_time, *self.profile.read_at_run_time)),
             directories,
             tuple(listed),
+            frozenset(
+                found
+                for each in (self.cwd, *(launch.cwd for launch in launches))
+                if (found := self.tree.resolve(each)) is not None
+            ),
         )
 
     # What it could not tell -----------------------------------------------------------------------------------------

@@ -34,11 +34,13 @@ class World:
         read_at_run_time: PathRules,
         library_directories: frozenset[bytes],
         listed: tuple[bytes, ...],
+        working: frozenset[bytes] = frozenset(),
     ) -> None:
         self.tree, self.attribution, self.facts = tree, attribution, facts
         self.outside, self.read_at_run_time = outside, read_at_run_time
         self.library_directories = library_directories
         self.listed = listed
+        self.working = working  # working directories of the launches
         self.names_by_first: dict[bytes, list[bytes]] = {}
         for name, first in tree.hardlinks.items():
             self.names_by_first.setdefault(first, []).append(name)

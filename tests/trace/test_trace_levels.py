@@ -262,3 +262,20 @@ def test_a_file_in_the_home_directory_is_named_by_its_tilde() -> None:
     )
     levels = [world.level(path) for path in ("root/.foorc", "home/x/settings", "root/.bar")]
     assert levels == ["unknown", "unknown", "unreached"]
+
+
+@pytest.mark.parametrize("cwd", ["/srv", "/", "/root", "/work/dir"])
+def test_a_bare_name_finds_what_lies_in_the_working_directory(cwd: str) -> None:
+    directory = cwd.strip("/") + "/" if cwd != "/" else ""
+    files = {**site({"app.py": "open('conf').read()\n"}), f"{directory}conf": "1", "elsewhere/conf": "1"}
+    world = World(files, cwd=cwd)
+    assert world.level(f"{directory}conf") == "unknown"
+    assert world.level("elsewhere/conf") == "unreached"
+
+
+def test_a_path_that_is_put_together_for_a_call_is_named() -> None:
+    source = "import os\nopen(os.path.join(os.path.expanduser('~'), 'cfg')).read()\n"
+    files = {**site({"app.py": source}), "root/cfg": "1", "root/quiet": "1"}
+    world = World(files, env=("HOME=/root",))
+    assert world.level("root/cfg") == "unknown"
+    assert world.level("root/quiet") == "unreached"
