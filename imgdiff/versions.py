@@ -189,7 +189,7 @@ def _gates(
             module = facts.module(path)
             if path in own or not isinstance(module, ModuleFacts):
                 continue
-            for literal in _literals_between(module, a, b, ends):
+            for literal in (*_literals_between(module, a, b, ends), *_components(module, hop, ends)):
                 if (path, literal) not in seen:
                     seen.add((path, literal))
                     place = "/" + path.decode("utf-8", "backslashreplace")
@@ -210,3 +210,19 @@ def _literals_between(
                 literal = _parse(match.group(1))
                 if literal is not None and low is not None and high is not None and low <= literal <= high:
                     yield match.group(1)
+
+
+# What takes a version apart: the numbers that it is then compared with stand in no string.
+_TAKES_APART = frozenset(
+    {"split", "partition", "major", "minor", "micro", "release", "version_info", "version_tuple", "__version_tuple__"}
+)
+
+
+def _components(module: ModuleFacts, hop: Hop, ends: tuple[Version | None, Version | None]) -> Iterator[str]:
+    """Yield a note where the place that asks takes the version apart and its release numbers changed."""
+    if ends[0] is None or ends[1] is None or ends[0].release == ends[1].release:
+        return
+    for scope in module.scopes:
+        found = sorted(_TAKES_APART & scope.names)
+        if scope.qualname == (hop.function or "") and found:
+            yield f"takes it apart: {found[0]}"

@@ -8,6 +8,7 @@ from packaging.utils import canonicalize_name
 
 from imgdiff.engines import PathRules
 from imgdiff.engines import common as common_lists
+from imgdiff.kinds.python.delta import VERSION_NAMES
 from imgdiff.model import (
     HOLE,
     ElfFacts,
@@ -562,17 +563,20 @@ class Role:
                         or name in packages
                     ):
                         hops[Hop(unit.name, unit.path, use.line, use.function, "dynamic")] = None
+            asked = {(hop.path, hop.function) for hop in hops}
             for block in reach.done:
                 if (
-                    "__version__" in block.refs
+                    not VERSION_NAMES.isdisjoint(block.refs)
                     and block.unit.path is not None
                     and self._speaks_of(block.unit, packages)
                 ):
                     for scope in block.scopes:
-                        if "__version__" in scope.names or "__version__" in scope.strings:
-                            hops[
-                                Hop(block.unit.name, block.unit.path, scope.line, scope.qualname or None, "import")
-                            ] = None
+                        function = scope.qualname or None
+                        if (block.unit.path, function) in asked or VERSION_NAMES.isdisjoint(
+                            scope.names | scope.strings
+                        ):
+                            continue
+                        hops[Hop(block.unit.name, block.unit.path, scope.line, function, "import")] = None
         return tuple(sorted(hops, key=lambda hop: (hop.path, hop.line or 0, hop.function or "")))
 
     def _speaks_of(self, unit: Unit, packages: set[str]) -> bool:
