@@ -9,9 +9,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
+from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
-from imgdiff.model import Attribution, Change, Delta, FactSource, Hop, ModuleFacts, Profile, Trace
+from imgdiff.model import Attribution, Change, Delta, FactSource, Hop, ModuleFacts, Profile, Scope, Trace
 
 _BUILD_LABEL = re.compile(r"^(g[0-9a-f]{6,40}|git[.a-z0-9]*|d\d{8}|[0-9a-f]{7,40}|precompiled)$")
 _VERSION_LIKE = re.compile(
@@ -189,7 +190,7 @@ def _gates(
             module = facts.module(path)
             if path in own or not isinstance(module, ModuleFacts):
                 continue
-            for literal in (*_literals_between(module, a, b, ends), *_components(module, hop, ends)):
+            for literal in (*_literals_between(module, a, b, ends), *_components(module, hop, names, ends)):
                 if (path, literal) not in seen:
                     seen.add((path, literal))
                     place = "/" + path.decode("utf-8", "backslashreplace")
@@ -216,13 +217,36 @@ def _literals_between(
 _TAKES_APART = frozenset(
     {"split", "partition", "major", "minor", "micro", "release", "version_info", "version_tuple", "__version_tuple__"}
 )
+_METADATA_CALLS = frozenset({"version", "distribution", "metadata", "get_distribution"})
 
 
-def _components(module: ModuleFacts, hop: Hop, ends: tuple[Version | None, Version | None]) -> Iterator[str]:
-    """Yield a note where the place that asks takes the version apart and its release numbers changed."""
+def _components(
+    module: ModuleFacts, hop: Hop, names: set[str], ends: tuple[Version | None, Version | None]
+) -> Iterator[str]:
+    """Yield a note where the place that asks takes the version apart and its release numbers changed.
+
+    Only where it asks outright: a function that looks up any distribution's version, or has something called
+    ``version``, splits many other texts.
+    """
     if ends[0] is None or ends[1] is None or ends[0].release == ends[1].release:
         return
     for scope in module.scopes:
-        found = sorted(_TAKES_APART & scope.names)
-        if scope.qualname == (hop.function or "") and found:
+        if scope.qualname != (hop.function or "") or not _asks_outright(scope, names):
+            continue
+        imported = {name for each in scope.imports for name in each.names}
+        found = sorted(_TAKES_APART & (scope.names - imported))
+        if found:
             yield f"takes it apart: {found[0]}"
+
+
+def _asks_outright(scope: Scope, names: set[str]) -> bool:
+    if scope.names & {"__version__", "__version_tuple__"}:
+        return True
+    if any(each.names and canonicalize_name(each.module.partition(".")[0]) in names for each in scope.imports):
+        return True
+    return any(
+        call.callee.rpartition(".")[2] in _METADATA_CALLS
+        and call.arguments
+        and canonicalize_name(call.arguments[0]) in names
+        for call in scope.calls
+    )
