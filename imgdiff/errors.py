@@ -23,6 +23,10 @@ class BlobError(ImageError):
     """A blob is missing, truncated, too long, or does not match its digest or diffID."""
 
 
+class ServiceError(ImgdiffError):
+    """A registry or an engine can't be reached, refuses what is asked, or breaks off."""
+
+
 class CacheError(ImgdiffError):
     """The cache directory can't be used."""
 

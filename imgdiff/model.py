@@ -32,13 +32,28 @@ class Layer(msgspec.Struct, frozen=True):
 
     ``open`` gives the blob as stored, from its first byte; each call opens it anew. ``diff_id`` is the digest of
     the uncompressed tar, from the config; None where nothing states it. ``directory`` is set instead for a plain
-    root file system, which is walked and has no blob (``open`` then raises).
+    root file system, which is walked and has no blob (``open`` then raises). ``remote`` is set where opening it moves
+    bytes over a network: where two layers have one content, the other one is read.
     """
 
     descriptor: Descriptor | None
     diff_id: str | None
     open: Callable[[], BinaryIO]
     directory: Path | None = None
+    remote: bool = False
+
+
+class Transfer(Protocol):
+    """What was moved over a network for one image. Its methods may be called by any thread."""
+
+    def fetched(self) -> int:
+        """Return how many bytes came so far: manifests, config and layers, each as often as it was read."""
+
+    def saved(self) -> int:
+        """Return how many bytes the layers have that were not read at all so far."""
+
+    def stop(self) -> None:
+        """Give up: whoever waits for the network gets an ImgdiffError at once, as does each later read."""
 
 
 class ImageConfig(msgspec.Struct, frozen=True):
@@ -54,7 +69,8 @@ class ImageConfig(msgspec.Struct, frozen=True):
 
 
 class Image(msgspec.Struct, frozen=True):
-    """One image as its source describes it. ``config`` is None where the source has none (a root file system)."""
+    """One image as its source describes it. ``config`` is None where the source has none (a root file system),
+    ``transfer`` where no byte comes over a network."""
 
     reference: str
     source: str
@@ -63,6 +79,7 @@ class Image(msgspec.Struct, frozen=True):
     platform: str
     config: ImageConfig | None
     layers: tuple[Layer, ...]
+    transfer: Transfer | None = None
 
 
 FileType = Literal["file", "dir", "symlink", "hardlink", "char", "block", "fifo"]
@@ -421,7 +438,8 @@ class Call(msgspec.Struct, frozen=True, array_like=True):
     """A call that can load code or a library, run a program, or ask for metadata, by the last part or two of the
     callee's dotted name (``import_module``, ``importlib.import_module`` -> callee "import_module"), import renames and
     single aliases resolved. ``imgdiff/kinds/_callees.py`` is the table; two parts are "path.append", "path.insert",
-    "path.extend" (of sys.path) and "cpp_extension.load".
+    "path.extend" (of sys.path) and "cpp_extension.load". Assigning to sys.path, to a part of it, or adding in place is
+    a call "path.assign" of what is assigned.
 
     ``arguments`` are the folded positional arguments, HOLE where one does not fold to text; a starred one that does
     not fold is the last, as HOLE. A method of a folded path has the path first. Keyword arguments are in ``keywords``
@@ -462,6 +480,12 @@ class Scope(msgspec.Struct, frozen=True, array_like=True):
     ``patterns`` are what folding makes with a hole and some telling text (f-strings, ``%``, ``.format``, ``+``,
     joins and paths), the largest only. Bytecode from 3.10 on may know one better than its source (the compiler copies
     a short end of a function for each branch). ``decorators`` are dotted names, "?" for calls and all else.
+
+    ``numbers`` are what the body compares with, as tuples of integers from 0 to 999,999,999: an int (``x.major > 1``
+    gives (1,)), a float with digits on both sides of its point (1.6 gives (1, 6)), a tuple or list of up to six ints
+    (``x >= (2, 1)``), and each such element of a tuple, list or constant set behind ``in``. They are constants as the
+    compiler folds them, or names that the module or function binds once to one; a number in a ``case`` counts, the
+    lengths that patterns ask for and what ``is`` compares do not.
     """
 
     qualname: str
@@ -472,6 +496,7 @@ class Scope(msgspec.Struct, frozen=True, array_like=True):
     patterns: frozenset[Pattern] = frozenset()
     calls: tuple[Call, ...] = ()
     decorators: tuple[str, ...] = ()
+    numbers: frozenset[tuple[int, ...]] = frozenset()
 
 
 class ModuleFacts(msgspec.Struct, frozen=True, array_like=True):
@@ -907,7 +932,8 @@ class OwnerRow(msgspec.Struct, frozen=True):
 
 class ImageSummary(msgspec.Struct, frozen=True):
     """One image as the report names it: ``files`` counts regular files and symlinks, ``bytes`` each inode once.
-    ``layers`` are (diff_id, blob digest, stored size in bytes, media type)."""
+    ``layers`` are (diff_id, blob digest, stored size in bytes, media type), ``transfer`` the bytes (fetched, saved) of
+    an image that came over a network."""
 
     reference: str
     source: str
@@ -917,6 +943,7 @@ class ImageSummary(msgspec.Struct, frozen=True):
     layers: tuple[tuple[str, str | None, int, str], ...]
     files: int
     bytes: int
+    transfer: tuple[int, int] | None = None
 
 
 class RoleInfo(msgspec.Struct, frozen=True):

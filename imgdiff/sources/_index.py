@@ -11,7 +11,7 @@ from imgdiff.errors import BlobError, ImageError
 from imgdiff.model import Descriptor, Image
 from imgdiff.sources._manifest import (
     INDEX_TYPES,
-    Blobs,
+    BlobReader,
     parse_config,
     parse_descriptor,
     parse_object,
@@ -63,7 +63,7 @@ def _entry(value: Any, what: str) -> Entry:
     return Entry(descriptor, names, platform, aside)
 
 
-def choose(reference: Reference, platform: str | None, blobs: Blobs, index: bytes, source: str) -> Image:
+def choose(reference: Reference, platform: str | None, blobs: BlobReader, index: bytes, source: str) -> Image:
     """Return the image of an index (its bytes, of which nothing states a digest) that a reference means.
 
     Raises ImageError where several could be meant, listing them, or none fits the platform; BlobError where the one
@@ -80,7 +80,19 @@ def choose(reference: Reference, platform: str | None, blobs: Blobs, index: byte
         raise _none(reference, chosen, blobs.where)
     if len(images) > 1 and not _one_in_several_platforms(images):
         raise ambiguous(reference, entries, blobs.where)
-    return _choose_platform(reference, wanted, images, blobs, source)
+    return _choose_platform(reference.given, wanted, images, blobs, source)
+
+
+def choose_platform(
+    given: str, platform: str | None, blobs: BlobReader, index: dict[str, Any], what: str, source: str
+) -> Image:
+    """Return the image for a platform out of an index that is the index of one image (a registry's, of a tag).
+
+    ``given`` is the reference for sentences, ``what`` the words for the index. Raises as :func:`choose` does.
+    """
+    wanted = None if platform is None else parse_platform(platform)
+    images = _distinct(entry for entry in parse_index(index, what) if not entry.aside)
+    return _choose_platform(given, wanted, images, blobs, source)
 
 
 def _none(reference: Reference, chosen: Sequence[Entry], where: str) -> ImageError:
@@ -167,7 +179,7 @@ def _familiar(name: str) -> str:
     return name
 
 
-def _by_digest(reference: Reference, entries: Sequence[Entry], blobs: Blobs) -> list[Entry]:
+def _by_digest(reference: Reference, entries: Sequence[Entry], blobs: BlobReader) -> list[Entry]:
     """Return the entries, of the index or of one inside it, with the digest that is asked for."""
     digest = reference.digest
     found = [entry for entry in entries if entry.descriptor.digest == digest]
@@ -187,7 +199,9 @@ def _digests(entries: Iterable[Entry]) -> list[str]:
     return [f"@{entry.descriptor.digest}" for entry in _distinct(entry for entry in entries if not entry.aside)]
 
 
-def _leaves(entry: Entry, blobs: Blobs, seen: set[str], depth: int = 0, *, keep_aside: bool = False) -> Iterator[Entry]:
+def _leaves(
+    entry: Entry, blobs: BlobReader, seen: set[str], depth: int = 0, *, keep_aside: bool = False
+) -> Iterator[Entry]:
     """Yield the manifests under an entry: itself, or those of the index that it is. Absent blobs are leaves.
 
     ``seen`` are the digests that were yielded or looked into, once each: indexes that list each other many times over
@@ -207,7 +221,7 @@ def _leaves(entry: Entry, blobs: Blobs, seen: set[str], depth: int = 0, *, keep_
             yield from _leaves(inner, blobs, seen, depth + 1, keep_aside=keep_aside)
 
 
-def _nested(entry: Entry, blobs: Blobs) -> dict[str, Any] | None:
+def _nested(entry: Entry, blobs: BlobReader) -> dict[str, Any] | None:
     """Return an entry's index; None where it is a manifest or is not there. What it is, its content says."""
     media_type = entry.descriptor.media_type
     if not blobs.has(entry.descriptor.digest) or (media_type and media_type not in INDEX_TYPES and entry.platform):
@@ -216,20 +230,20 @@ def _nested(entry: Entry, blobs: Blobs) -> dict[str, Any] | None:
     return value if "manifests" in value and "layers" not in value else None
 
 
-def _read(entry: Entry, blobs: Blobs) -> dict[str, Any]:
-    data = blobs.read(entry.descriptor, "the manifest")
+def _read(entry: Entry, blobs: BlobReader) -> dict[str, Any]:
+    data = blobs.manifest(entry.descriptor, "the manifest")
     return parse_object(data, f"the manifest {entry.descriptor.digest} in {blobs.where}")
 
 
 def _choose_platform(
-    reference: Reference, wanted: Platform | None, images: Sequence[Entry], blobs: Blobs, source: str
+    given: str, wanted: Platform | None, images: Sequence[Entry], blobs: BlobReader, source: str
 ) -> Image:
     seen: set[str] = set()
     leaves = [leaf for entry in images for leaf in _leaves(entry, blobs, seen)]
     if not leaves:
-        raise ImageError(f"'{shown(reference.given)}' is an index without images")
+        raise ImageError(f"'{shown(given)}' is an index without images")
     single = len(images) == 1 and leaves[0] is images[0]
-    leaf = images[0] if single else _fitting(reference, wanted, leaves, blobs)
+    leaf = images[0] if single else _fitting(given, wanted, leaves, blobs)
     if not blobs.has(leaf.descriptor.digest):
         at = f" for {leaf.platform}" if leaf.platform else ""
         raise BlobError(
@@ -242,19 +256,19 @@ def _choose_platform(
         leaf.descriptor.digest,
         leaf.platform,
         wanted,
-        reference=reference.given,
+        reference=given,
         source=source,
     )
 
 
-def _fitting(reference: Reference, wanted: Platform | None, leaves: Sequence[Entry], blobs: Blobs) -> Entry:
+def _fitting(given: str, wanted: Platform | None, leaves: Sequence[Entry], blobs: BlobReader) -> Entry:
     """Return the manifest for the platform that is wanted, else for the host's, else the only one that is there."""
     offers = [(_platform(leaf, blobs), leaf) for leaf in leaves]
     present = [(platform, leaf) for platform, leaf in offers if blobs.has(leaf.descriptor.digest)]
     if wanted is not None:
         found = fitting(wanted, present) or fitting(wanted, offers)
         if not found:
-            raise ImageError(f"'{shown(reference.given)}' has no image for {wanted}: it has {_platforms(offers)}")
+            raise ImageError(f"'{shown(given)}' has no image for {wanted}: it has {_platforms(offers)}")
         return found[0]
     found = fitting(host_platform(), present)
     if found:
@@ -262,9 +276,9 @@ def _fitting(reference: Reference, wanted: Platform | None, leaves: Sequence[Ent
     if len(present) == 1:
         return present[0][1]
     if not present:
-        raise BlobError(f"{blobs.where} holds none of the manifests that '{shown(reference.given)}' lists")
+        raise BlobError(f"{blobs.where} holds none of the manifests that '{shown(given)}' lists")
     raise ImageError(
-        f"'{shown(reference.given)}' has no image for this host: it has {_platforms(present)}",
+        f"'{shown(given)}' has no image for this host: it has {_platforms(present)}",
         f"choose one: --platform {present[0][0] or 'OS/ARCH'}",
     )
 
@@ -273,7 +287,7 @@ def _platforms(offers: Iterable[tuple[Platform | None, Entry]]) -> str:
     return listed(dict.fromkeys(str(platform or "unknown") for platform, _ in offers))
 
 
-def _platform(leaf: Entry, blobs: Blobs) -> Platform | None:
+def _platform(leaf: Entry, blobs: BlobReader) -> Platform | None:
     """Return the platform that the index states, else the one of the config, where both blobs are there."""
     if leaf.platform is not None or not blobs.has(leaf.descriptor.digest):
         return leaf.platform

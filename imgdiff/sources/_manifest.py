@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -75,6 +75,26 @@ def parse_descriptor(value: Any, what: str) -> Descriptor:
     return Descriptor(media_type if isinstance(media_type, str) else "", digest, size)
 
 
+class BlobReader(Protocol):
+    """Blobs by digest, wherever an image lies. All methods raise ImageError where the place itself gives trouble."""
+
+    @property
+    def where(self) -> str:
+        """The place, ready for a sentence."""
+
+    def has(self, digest: str) -> bool:
+        """Tell whether the blob is there, as far as that can be told without moving it."""
+
+    def manifest(self, descriptor: Descriptor, what: str) -> bytes:
+        """Return a manifest or an index, checked against size and digest; raise BlobError where it does not match."""
+
+    def read(self, descriptor: Descriptor, what: str) -> bytes:
+        """Return a small blob, checked against size and digest; raise BlobError where it does not match."""
+
+    def opener(self, descriptor: Descriptor, what: str) -> Opener:
+        """Return what opens a blob; raise BlobError where it is known to be missing or to have another size."""
+
+
 class Blobs:
     """Blobs by digest in the files of an image; ``names`` gives the names under which one may lie."""
 
@@ -91,17 +111,17 @@ class Blobs:
         """Tell whether the blob is there at all."""
         return self._find(digest) is not None
 
+    def manifest(self, descriptor: Descriptor, what: str) -> bytes:
+        """Return a manifest: it is a blob like others here."""
+        return self.read(descriptor, what)
+
     def read(self, descriptor: Descriptor, what: str) -> bytes:
         """Return a small blob, checked against size and digest; raise BlobError where it does not match."""
         found = self._find(descriptor.digest)
         if found is None:
             raise BlobError(f"{self.where} lacks {what} ({descriptor.digest})", COPY_HINT)
         data = read_whole(self.files, found[0])
-        check_digest(data, descriptor.digest, f"{what} in {self.where}")
-        if descriptor.size not in (-1, len(data)):
-            raise BlobError(
-                f"{what} in {self.where} is {len(data)} bytes long, and its descriptor says {descriptor.size}"
-            )
+        check_blob(data, descriptor, f"{what} in {self.where}")
         return data
 
     def opener(self, descriptor: Descriptor, what: str) -> Opener:
@@ -126,6 +146,13 @@ class Blobs:
         return None
 
 
+def check_blob(data: bytes, descriptor: Descriptor, what: str) -> None:
+    """Raise BlobError unless the bytes have the digest and the size of a descriptor."""
+    check_digest(data, descriptor.digest, what)
+    if descriptor.size not in (-1, len(data)):
+        raise BlobError(f"{what} is {len(data)} bytes long, and its descriptor says {descriptor.size}")
+
+
 def check_digest(data: bytes, digest: str, what: str) -> None:
     """Raise BlobError unless the bytes have this digest."""
     algorithm, _, _ = digest.partition(":")
@@ -144,7 +171,7 @@ def refuse_schema_1(manifest: dict[str, Any], what: str) -> None:
 
 
 def read_image(
-    blobs: Blobs,
+    blobs: BlobReader,
     manifest: dict[str, Any],
     digest: str,
     hint: Platform | None,
