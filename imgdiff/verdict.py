@@ -5,7 +5,7 @@ A claim can be killed or left standing, never proven. Where a rule and a doubt m
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -87,7 +87,7 @@ def judge(findings: Findings, profile: Profile, roles: Sequence[str], accepted: 
     claimed = [verdicts[role] for role in roles]
     outcome = min((verdict.outcome for verdict in claimed), key=_WORST.index)
     confidence = "static" if any(verdict.confidence == "static" for verdict in claimed) else "recorded"
-    reasons = tuple(dict.fromkeys(reason for verdict in claimed for reason in verdict.reasons))
+    reasons = _merged({role: verdicts[role].reasons for role in roles})
     caveats = list(findings.caveats)
     if accepted:
         levels = ", ".join(sorted(accepted))
@@ -97,7 +97,7 @@ def judge(findings: Findings, profile: Profile, roles: Sequence[str], accepted: 
     return Verdict(
         outcome,
         "static" if confidence == "static" else "recorded",
-        _headline(outcome, roles, verdicts, profile),
+        _headline(roles, verdicts, profile),
         reasons,
         tuple(caveats),
         tuple(roles),
@@ -115,7 +115,7 @@ def _judge_role(findings: Findings, role: str, accepted: Collection[Level]) -> R
     reasons += _stands(standing, [change for change, weight in resolution if weight == "stands"], findings.config, role)
     stands = bool(reasons)
     possible = [change for change, weight in resolution if weight == "undecided"]
-    undecided = list(_undecided(open_, possible, findings.config, blocking, role))
+    undecided = [*_undecided(open_, possible, findings.config, blocking, role)]
     reasons += undecided
     outcome: Outcome
     if stands:
@@ -158,30 +158,54 @@ def show(path: bytes) -> str:
     return "/" + path.decode("utf-8", "backslashreplace")
 
 
+def _merged(reasons: Mapping[str, Sequence[str]]) -> tuple[str, ...]:
+    """Return the sentences of several roles, each once, with all the roles that it is said of before it."""
+    said: dict[str, list[str]] = {}
+    for role, sentences in reasons.items():
+        for sentence in sentences:
+            own = sentence.startswith(f"{role}: ")
+            said.setdefault(sentence.removeprefix(f"{role}: "), []).extend([role] if own else [])
+    return tuple(f"{_and(roles)}: {sentence}" if roles else sentence for sentence, roles in said.items())
+
+
 def _files(changes: Sequence[JudgedChange]) -> str:
-    names = [show(change.change.path) for change in changes[:_SHOWN]]
-    more = f" and {len(changes) - _SHOWN} more" if len(changes) > _SHOWN else ""
-    return ", ".join(names) + more
+    return _first([show(change.change.path) for change in changes])
+
+
+def _first(names: Sequence[str], mark: str = ", ") -> str:
+    """Return the first names, and how many more there are."""
+    more = f" and {len(names) - _SHOWN:,} more" if len(names) > _SHOWN else ""
+    return mark.join(names[:_SHOWN]) + more
 
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
+def _verb(number: int, one: str, several: str) -> str:
+    return one if number == 1 else several
+
+
+def _named(config: Sequence[ConfigChange]) -> str:
+    return ", ".join(f"{change.field} {change.name}" if change.name else change.field for change in config)
+
+
 def _stands(
     changes: Sequence[JudgedChange], resolution: Sequence[ResolutionChange], config: Sequence[ConfigChange], role: str
 ) -> Iterator[str]:
-    if changes:
-        verb = "is" if len(changes) == 1 else "are"
-        yield f"{role}: {_count(len(changes), 'differing file')} {verb} loaded when it starts: {_files(changes)}."
+    started = [change for change in changes if change.load[role].level != "recorded"]
+    recorded = [change for change in changes if change.load[role].level == "recorded"]
+    for group, when in ((recorded, "loaded in the recorded run"), (started, "loaded at start")):
+        if group:
+            files, verb = _count(len(group), "differing file"), _verb(len(group), "is", "are")
+            yield f"{role}: {files} {verb} {when}: {_files(group)}."
     if resolution:
-        names = ", ".join(f"{change.kind} {change.name}" for change in resolution[:_SHOWN])
-        more = f" and {len(resolution) - _SHOWN} more" if len(resolution) > _SHOWN else ""
-        yield f"{role}: {_count(len(resolution), 'name')} that it loads resolve differently: {names}{more}."
+        names = _first([f"{change.kind} {change.name}" for change in resolution])
+        said = _verb(len(resolution), "name that is loaded resolves", "names that are loaded resolve")
+        yield f"{role}: {len(resolution):,} {said} differently: {names}."
     steering = [change for change in config if change.bears == "stands"]
     if steering:
-        names = ", ".join(f"{change.field} {change.name}" if change.name else change.field for change in steering)
-        yield f"The image configs steer differently: {names}."
+        yield f"The image configs steer differently: {_named(steering)}."
 
 
 def _undecided(
@@ -196,17 +220,15 @@ def _undecided(
         if group:
             yield f"{role}: {_count(len(group), 'differing file')} {_open_because(level, len(group))}: {_files(group)}."
     if resolution:
-        names = ", ".join(f"{change.kind} {change.name} ({change.level})" for change in resolution[:_SHOWN])
-        more = f" and {len(resolution) - _SHOWN} more" if len(resolution) > _SHOWN else ""
-        yield f"{role}: {_count(len(resolution), 'name')} may resolve differently: {names}{more}."
+        names = _first([f"{change.kind} {change.name} ({change.level})" for change in resolution])
+        yield f"{role}: {_count(len(resolution), 'name')} may resolve differently: {names}."
     open_config = [change for change in config if change.bears == "undecided"]
     if open_config:
-        names = ", ".join(f"{change.field} {change.name}" if change.name else change.field for change in open_config)
-        yield f"The image configs differ in what may steer: {names}."
+        yield f"The image configs differ in what may steer: {_named(open_config)}."
     if blocking:
-        spots = "; ".join(_spot(spot) for spot in blocking[:_SHOWN])
-        more = f" and {len(blocking) - _SHOWN} more" if len(blocking) > _SHOWN else ""
-        yield f"{role}: {_count(len(blocking), 'blindspot')} on its way: {spots}{more}."
+        spots = _first([_spot(spot) for spot in blocking], "; ")
+        verb = _verb(len(blocking), "blocks", "block")
+        yield f"{role}: {_count(len(blocking), 'blindspot')} {verb} the way: {spots}."
 
 
 def _spot(spot: Blindspot) -> str:
@@ -215,42 +237,43 @@ def _spot(spot: Blindspot) -> str:
 
 
 def _open_because(level: Level, number: int) -> str:
-    plural = number != 1
+    be, was = _verb(number, "is", "are"), _verb(number, "was", "were")
     words: Mapping[Level, str] = {
-        "recorded": "was loaded, and what differs could not be proven to matter or not",
-        "eager": "is loaded when it starts, and what differs could not be proven to matter or not",
-        "deferred": "can be loaded later, by code that it reaches",
-        "unknown": "may be read, and the trace can't tell",
+        "recorded": f"{was} loaded, and whether what differs matters could not be proven",
+        "eager": f"{be} loaded at start, and whether what differs matters could not be proven",
+        "deferred": "can be loaded later, by code that is reached",
+        "unknown": "may be read: the trace can't tell",
         "dormant": "could be loaded only by functions that nothing reached refers to",
-        "unreached": "is not reached",
-        "outside": "is read by no engine",
+        "unreached": f"{be} not reached, and what differs in {_verb(number, 'it', 'them')} is open",
+        "outside": f"{be} read by no engine, and what differs in {_verb(number, 'it', 'them')} is open",
     }
-    text = words[level]
-    return text.replace("was ", "were ", 1).replace("is loaded", "are loaded", 1) if plural else text
+    return words[level]
 
 
 def _killed(findings: Findings, role: str) -> str:
     total = len(findings.changes)
+    if not total:
+        return f"{role}: no file differs, and nothing else that it could notice."
     counts: dict[str, int] = {}
     for judged in findings.changes:
         counts[_harmless_because(judged, role)] = counts.get(_harmless_because(judged, role), 0) + 1
-    parts = ", ".join(
-        f"{number:,} {reason}" for reason, number in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    )
-    if not total:
-        return f"{role}: no file differs, and nothing else that it could notice."
-    verb = "reaches" if total == 1 else "reach"
-    return f"{role}: none of {_count(total, 'differing file')} {verb} it with an effect: {parts}."
+    if total == 1:
+        return f"{role}: the one file that differs does not bear ({next(iter(counts))})."
+    if len(counts) == 1:
+        return f"{role}: none of the {total:,} differing files bears ({next(iter(counts))})."
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    parts = ", ".join(f"{number:,} {reason}" for reason, number in ranked)
+    return f"{role}: none of the {total:,} differing files bears: {parts}."
 
 
 def _harmless_because(judged: JudgedChange, role: str) -> str:
     level = judged.load[role].level
-    if level == "unreached":
-        return "never reached"
-    if level == "outside":
-        return "read by no engine"
     if judged.change.status == "moved":
         return "moved without a change"
+    if level == "outside":
+        return "read by no engine"
+    if level == "unreached":
+        return "never reached"
     if judged.change.status == "attributes":
         return "harmless in attributes"
     if judged.change.delta is not None and judged.change.delta.effect in ("noise", "metadata"):
@@ -264,8 +287,14 @@ def _identical(findings: Findings) -> str:
     return "Both file systems hold the same bytes under the same names, and the configs steer the same."
 
 
-def _headline(outcome: Outcome, roles: Sequence[str], verdicts: Mapping[str, RoleVerdict], profile: Profile) -> str:
-    head = f"{outcome} for {_and(roles)}"
+def _headline(roles: Sequence[str], verdicts: Mapping[str, RoleVerdict], profile: Profile) -> str:
+    """Name the claim's roles, each with its own outcome, worst first; then each other role that is not killed."""
+    by_outcome = {
+        outcome: [role for role in roles if verdicts[role].outcome == outcome]
+        for outcome in _WORST
+        if any(verdicts[role].outcome == outcome for role in roles)
+    }
+    head = ", ".join(f"{outcome} for {_and(names)}" for outcome, names in by_outcome.items())
     does = {role.name: role.does for role in profile.roles}
     others = [
         f"{name}: {verdict.outcome} (it {does[name]})" if does[name] else f"{name}: {verdict.outcome}"
@@ -287,22 +316,31 @@ def _settle(findings: Findings, roles: Sequence[str], outcome: Outcome) -> Itera
         change.change.delta.settle for change in open_ if change.change.delta is not None and change.change.delta.settle
     )
     levels = {change.load[role].level for change in open_ for role in roles if change.bears[role] == "undecided"}
-    if levels & {"deferred", "unknown", "dormant"}:
+    names = {change.level for change in findings.resolution if change.role in roles}
+    guessed = ("deferred", "unknown", "dormant")
+    if levels.intersection(guessed) or names.intersection(guessed):
+        what = "these files are read" if levels.intersection(guessed) else "these names are looked up"
         yield (
             "What the failing process really loaded (its /proc/PID/maps, a Python audit log, strace) settles whether "
-            "these files are read."
+            f"{what}."
         )
-    if "dormant" in levels:
+    if "dormant" in levels | names:
         yield (
             "--accept dormant takes files that only unreferenced functions could load as not loaded; the verdict then "
             "says so."
         )
     if any(change.bears == "undecided" for change in findings.config):
-        yield "Run both images with the same ENV, user and working directory given on the command line."
-    if any(set(spot.roles) & set(roles) for spot in findings.blindspots):
-        yield "Make what the blindspots name readable; each says why it was not."
+        yield "Start both images with the same ENV, user and working directory, given when the container is started."
+    if any(not _has_way_out(change, roles) for change in open_):
+        yield "Run image b with the named files taken from image a: whether what differs in them matters was not proven."
+    blocking = sum(bool(set(spot.roles) & set(roles)) for spot in findings.blindspots)
+    if blocking:
+        what, why = ("the blindspot names", "it") if blocking == 1 else ("the blindspots name", "each")
+        yield f"Make what {what} readable; {why} says why it was not."
 
 
-def worst(outcomes: Iterable[Outcome]) -> Outcome:
-    """Return the worst outcome: ``stands`` before ``undecided`` before ``killed`` before ``identical``."""
-    return min(outcomes, key=_WORST.index)
+def _has_way_out(judged: JudgedChange, roles: Sequence[str]) -> bool:
+    """Tell whether another sentence says what would settle an open change."""
+    levels = {judged.load[role].level for role in roles if judged.bears[role] == "undecided"}
+    delta = judged.change.delta
+    return (delta is not None and delta.settle is not None) or levels <= {"deferred", "unknown", "dormant"}

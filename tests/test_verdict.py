@@ -16,14 +16,16 @@ from imgdiff.model import (
     FileEntry,
     JudgedChange,
     Level,
+    Outcome,
     Profile,
     ProfileRole,
     ResolutionChange,
     Resolved,
+    RoleVerdict,
     Status,
     Verdict,
 )
-from imgdiff.verdict import Findings, bears, judge, stronger
+from imgdiff.verdict import Findings, _headline, bears, judge, stronger
 
 PROFILE = Profile(
     "vllm",
@@ -133,8 +135,81 @@ def test_the_claim_has_the_worst_of_its_roles_and_others_are_named() -> None:
     found = verdict(judged(change(), api_server="eager", worker="dormant"))
     assert found.outcome == "undecided"
     assert found.roles["engine-core"].outcome == "killed"
-    assert found.headline == "undecided for engine-core and worker; api-server: stands (it makes prompts)"
+    assert found.headline == "undecided for worker, killed for engine-core; api-server: stands (it makes prompts)"
     assert found.settle
+
+
+OUTCOMES = ("stands", "undecided", "killed", "identical")
+
+
+@pytest.mark.parametrize("core", OUTCOMES)
+@pytest.mark.parametrize("worker", OUTCOMES)
+@pytest.mark.parametrize("server", OUTCOMES)
+def test_the_headline_gives_each_role_its_own_outcome(core: Outcome, worker: Outcome, server: Outcome) -> None:
+    """Whatever the outcomes, no role is said to have another one's, and the worst of the claim comes first."""
+    outcomes = {"api-server": server, "engine-core": core, "worker": worker}
+    found = _headline(ROLES, {role: RoleVerdict(each, "static", ()) for role, each in outcomes.items()}, PROFILE)
+    claim, _, others = found.partition("; ")
+    if core == worker:
+        assert claim == f"{core} for engine-core and worker"
+    else:
+        first, second = sorted((("engine-core", core), ("worker", worker)), key=lambda pair: OUTCOMES.index(pair[1]))
+        assert claim == f"{first[1]} for {first[0]}, {second[1]} for {second[0]}"
+    assert others == (f"api-server: {server} (it makes prompts)" if server in ("stands", "undecided") else "")
+
+
+def test_three_roles_are_listed_with_commas() -> None:
+    outcomes: dict[str, Outcome] = dict.fromkeys(ALL, "killed")
+    found = _headline(ALL, {role: RoleVerdict(each, "static", ()) for role, each in outcomes.items()}, PROFILE)
+    assert found == "killed for api-server, engine-core and worker"
+
+
+def test_what_is_true_of_several_roles_is_said_once() -> None:
+    found = verdict(judged(change(), engine_core="eager", worker="eager"))
+    assert found.reasons == ("engine-core and worker: 1 differing file is loaded at start: /opt/x.py.",)
+    assert found.roles["worker"].reasons == ("worker: 1 differing file is loaded at start: /opt/x.py.",)
+    apart = verdict(judged(change(), engine_core="eager", worker="dormant"))
+    assert [reason.partition(":")[0] for reason in apart.reasons] == ["engine-core", "worker"]
+
+
+@pytest.mark.parametrize(
+    ("levels", "said"),
+    [
+        ([], "no file differs"),
+        (["unreached"], "the one file that differs does not bear (never reached)."),
+        (["unreached"] * 2, "none of the 2 differing files bears (never reached)."),
+        (["outside", "unreached", "unreached"], "none of the 3 differing files bears: 2 never reached, 1 read by no"),
+        (["eager"] * 2, "2 differing files are loaded at start: /opt/x.py, /opt/x.py."),
+        (["deferred"], "1 differing file can be loaded later, by code that is reached: /opt/x.py."),
+        (["unknown"] * 4, "4 differing files may be read: the trace can't tell: /opt/x.py, /opt/x.py, /opt/x.py and 1"),
+    ],
+)
+def test_sentences_count_in_singular_and_plural(levels: list[Level], said: str) -> None:
+    moved = ConfigChange("labels", "x", "1", "2", "none", "because")
+    found = verdict(*(judged(change(), worker=level) for level in levels), config=(moved,) if levels else ())
+    reasons = " ".join(found.roles["worker"].reasons)
+    if not levels:
+        spot = Blindspot("module", "it could not be parsed", b"opt/y.py", "b", ("api-server",))
+        env = ResolutionChange("module", "x", "worker", "unreached", Resolved(b"a", b"1"), Resolved(b"b", b"1"))
+        reasons = " ".join(verdict(blindspots=(spot,), resolution=(env,)).roles["worker"].reasons)
+    assert said in reasons
+
+
+@pytest.mark.parametrize("level", ["deferred", "unknown", "dormant"])
+def test_undecided_always_says_what_would_settle_it(level: Level) -> None:
+    name = ResolutionChange("library", "libc.so.6", "worker", level, Resolved(b"a", b"1"), None)
+    env = ConfigChange("env", "LANG", "C", "en_US", "undecided", "because")
+    spot = Blindspot("module", "it could not be parsed", b"opt/y.py", "b", ("worker",))
+    for found in (
+        verdict(judged(change(), worker=level)),
+        verdict(resolution=(name,)),
+        verdict(config=(env,)),
+        verdict(judged(change()), blindspots=(spot,)),
+        verdict(judged(change("metadata", settle="Read the lines."), worker="eager")),
+        verdict(judged(change(status="attributes", bears=True), worker="eager")),
+    ):
+        assert found.outcome == "undecided"
+        assert found.settle
 
 
 def test_accepting_dormant_is_the_first_caveat() -> None:
