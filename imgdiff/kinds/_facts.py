@@ -12,13 +12,15 @@ from imgdiff.kinds import _callees as callees
 from imgdiff.kinds._fold import STAR, Bound, Dotted, Known, Map, Patterns, Value, has_hole, literal, name, text_of
 from imgdiff.model import HOLE, Call, Import, ModuleFacts, Scope
 
-VERSION = 2
+VERSION = 3
 """Of the meaning of facts: they are cached by digest and this number."""
 
 LONG = 1000
 """Characters from which on a string is kept as the tokens in it."""
 MAX_TOKEN = 4096  # PATH_MAX: nothing longer names a file or module
 MAX_ARGUMENTS = 256
+MAX_NUMBER = 1_000_000_000  # dates and build numbers are less
+MAX_PARTS = 6  # of a version in numbers
 
 # Nothing asks for these by name; compilers load some of them on their own.
 UNNAMED = frozenset({"__annotations__", "__conditional_annotations__", "AssertionError"})
@@ -30,6 +32,7 @@ _TOKEN = re.compile(r"[\w./+:@%~-]{2,}")
 _WORD = re.compile(r"\w")
 _IDENTIFIER = re.compile(r"(?<!\w)[^\W\d]\w*")
 _KEYWORDS = frozenset(keyword.kwlist)
+_DECIMAL = re.compile(r"\d{1,9}\.\d{1,9}")
 
 
 def identifiers(text: str) -> set[str]:
@@ -40,7 +43,18 @@ def identifiers(text: str) -> set[str]:
 class ScopeBuilder:
     """Collects what one scope refers to. ``strings`` is filled by the extractor, which knows what is none."""
 
-    __slots__ = ("calls", "code", "decorators", "imports", "line", "names", "patterns", "qualname", "strings")
+    __slots__ = (
+        "calls",
+        "code",
+        "decorators",
+        "imports",
+        "line",
+        "names",
+        "numbers",
+        "patterns",
+        "qualname",
+        "strings",
+    )
 
     def __init__(self, qualname: str, line: int) -> None:
         self.qualname = qualname
@@ -48,6 +62,7 @@ class ScopeBuilder:
         self.imports: dict[tuple[str, tuple[str, ...], int, int], bool] = {}
         self.names: set[str] = set()
         self.strings: set[str] = set()
+        self.numbers: set[tuple[int, ...]] = set()
         self.patterns = Patterns()
         self.calls: dict[tuple[str, tuple[str, ...], int, tuple[tuple[str, str], ...], tuple[str, ...]], bool] = {}
         self.code: list[tuple[str, int]] = []
@@ -84,6 +99,30 @@ class ScopeBuilder:
             if after and not has_hole(after[0]):
                 self.code.append((after[0], line))
 
+    def compare(self, value: Value) -> None:
+        """Note a number, or numbers in order, that something is compared with."""
+        kind = type(value)
+        if kind is int:
+            if 0 <= value < MAX_NUMBER:
+                self.numbers.add((value,))
+        elif kind is float:
+            text = repr(value)
+            if _DECIMAL.fullmatch(text):
+                whole, _, rest = text.partition(".")
+                self.numbers.add((int(whole), int(rest)))
+        elif (
+            (kind is tuple or kind is list)
+            and 0 < len(value) <= MAX_PARTS
+            and all(type(item) is int and 0 <= item < MAX_NUMBER for item in value)
+        ):
+            self.numbers.add(tuple(value))
+
+    def among(self, value: Value) -> None:
+        """Note the numbers in a sequence in which something is looked for."""
+        if type(value) is tuple or type(value) is list:
+            for item in value[:MAX_ARGUMENTS]:
+                self.compare(item)
+
     def build(self) -> Scope:
         """Return the scope. Strings of code that it executes are read too."""
         for text, line in self.code:
@@ -109,6 +148,7 @@ class ScopeBuilder:
                 ]
             ),
             tuple(self.decorators),
+            frozenset(self.numbers),
         )
 
     def _add_code(self, text: str, line: int) -> None:
@@ -190,6 +230,11 @@ def record(
         callee = _callee(base, last, values, keywords)
         if callee is not None:
             scope.add_call(callee, values, keywords, line, conditional)
+
+
+def is_search_path(value: Value) -> bool:
+    """Tell whether a value is ``sys.path``."""
+    return type(value) is Dotted and (value.text == "sys.path" or value.text.endswith(".sys.path"))
 
 
 def _callee(base: str, last: str, values: Sequence[Value], keywords: Sequence[tuple[str, Value]]) -> str | None:
@@ -359,7 +404,7 @@ def remembered(value: Value) -> Value:
         return Known(text_of(value))
     if type(value) is Dotted:
         return value if not value.text.startswith("?") else None
-    if type(value) is tuple:
+    if type(value) is tuple or type(value) is int or type(value) is float:
         return value
     if type(value) is list:
         return [*value, STAR]  # it can grow

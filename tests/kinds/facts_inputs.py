@@ -85,7 +85,7 @@ def disagreements(source: ModuleFacts, compiled: ModuleFacts) -> list[str]:
     for one, other in zip(source.scopes, compiled.scopes, strict=True):
         found += [
             f"{one.qualname} {field}: {getattr(one, field)} {getattr(other, field)}"
-            for field in ("line", "imports", "strings", "decorators")
+            for field in ("line", "imports", "strings", "decorators", "numbers")
             if getattr(one, field) != getattr(other, field)
         ]
         if one.names != other.names - ({"join"} - one.names):

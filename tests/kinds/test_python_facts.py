@@ -469,3 +469,67 @@ def test_type_parameters_belong_to_their_scope() -> None:
     assert not older.scopes[0].names & {"T", "Ts", "P", "U", "V"}
     source = python.facts((FIXTURES / "generics.py").read_bytes())
     assert isinstance(source, Unreadable) or source == older
+
+
+# Numbers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "numbers"),
+    [
+        ("x = a.b >= (2, 1)", {(2, 1)}),
+        ("x = (2, 1) <= a.b < (3,)", {(2, 1), (3,)}),
+        ("x = v.major > 1 and v.minor >= 6", {(1,), (6,)}),
+        ("x = [int(p) for p in v.split('.')] >= [2, 1, 0]", {(2, 1, 0)}),
+        ("x = float(v[:3]) >= 1.6", {(1, 6)}),
+        ("x = v >= -1 or v == 60 * 60 or v < 2 ** 200 or v < 1e30", {(3600,)}),
+        ("x = v[-1] != b'\\n'[0]", {(10,)}),
+        ("x = v[:2] in ((2, 1), (2, 2))", {(2, 1), (2, 2)}),
+        ("x = v.major not in [1, 2]", {(1,), (2,)}),
+        ("x = v.major in {1, 2, 3}", {(1,), (2,), (3,)}),
+        ("MIN = (2, 4)\nx = v < MIN", {(2, 4)}),
+        ("MIN = 3\nx = v < MIN", {(3,)}),
+        ("MIN = 3\nMIN = 4\nx = v < MIN", set()),
+        ("MIN = 1.5\nx = (v, 1) < (MIN, 2)", set()),
+        ("x = v is 3", set()),
+        ("x = v == True or v == 'a' or v == None", set()),
+        ("x = f((2, 1)) + 3", set()),
+        ("x = v == (1, 2, 3, 4, 5, 6, 7)", set()),
+        (
+            "match v:\n    case (a, b, c):\n        pass\n    case 7:\n        pass\n    case {'k': 1}:\n        pass",
+            {(7,), (1,)},
+        ),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::SyntaxWarning")
+def test_numbers_are_what_something_is_compared_with(source: str, numbers: set[tuple[int, ...]]) -> None:
+    assert body_of(source + "\n").numbers == numbers
+
+
+def test_numbers_are_in_the_scope_that_compares() -> None:
+    source = "def f():\n    low = (1, 2)\n    return v >= low\ndef g():\n    return v\n"
+    assert scope_of(source, "f").numbers == {(1, 2)}
+    assert scope_of(source, "g").numbers == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("source", "sequence", "arguments"),
+    [
+        ("sys.path[:0] = ['/a', x]", ("/a", HOLE), (HOLE,)),
+        ("sys.path = ['/a'] + sys.path", ("/a", HOLE), (HOLE,)),
+        ("sys.path += ['/a']", (HOLE, "/a"), (HOLE,)),
+        ("sys.path[0] = '/a'", (), ("/a",)),
+        ("path = sys.path\npath[1:] = x", (), (HOLE,)),
+        ("from sys import path\npath[1:1] = ['/a']", ("/a",), (HOLE,)),
+    ],
+)
+def test_what_is_assigned_to_the_search_path(
+    source: str, sequence: tuple[str, ...], arguments: tuple[str, ...]
+) -> None:
+    (call,) = body_of("import sys\n" + source + "\n").calls
+    assert (call.callee, call.sequence, call.arguments) == ("path.assign", sequence, arguments)
+
+
+def test_what_is_assigned_to_another_path_is_no_call() -> None:
+    source = "import os, sys\nself.path = ['/a']\nos.path = x\nsys.flags = y\nmodule.__path__[0] = z\nx.path[0] = 1\n"
+    assert body_of(source).calls == ()

@@ -146,7 +146,7 @@ class Run(Calls):
                     stack.append(None)
                 elif type_ is tuple or type_ is Container:
                     self.constant(value)
-                elif type_ is int or type_ is bool or type_ is Code:
+                elif type_ is int or type_ is bool or type_ is Code or type_ is float:
                     stack.append(value)
                 else:
                     stack.append(None)

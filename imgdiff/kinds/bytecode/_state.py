@@ -27,6 +27,7 @@ class Marker:
 MAIN = Marker()  # __name__ == "__main__"
 OTHER = Marker()  # __name__ != "__main__"
 BUILD_CLASS = Marker()
+LENGTH = Marker()  # of what a pattern is matched with
 NULL = Marker()  # what PUSH_NULL pushes
 
 
@@ -254,7 +255,7 @@ class State:
     def constant(self, value: Any) -> None:
         """Load a tuple or another container."""
         self.add_strings(value)
-        self.stack.append(value if type(value) is tuple else None)
+        self.stack.append(value if type(value) is tuple or value.kind in ("set", "frozenset") else None)
 
     def add_strings(self, value: Any) -> None:
         """Count the strings in a constant."""

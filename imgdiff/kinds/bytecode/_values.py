@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from imgdiff.kinds import _fold
+from imgdiff.kinds._facts import is_search_path
 from imgdiff.kinds._fold import MAX_ITEMS, STAR, Dotted, Made, Map, Value
 from imgdiff.kinds.bytecode._calls import Calls as Run
 from imgdiff.kinds.bytecode._handlers import HANDLERS, Handler, on
-from imgdiff.kinds.bytecode._state import MAIN, NULL, OTHER
+from imgdiff.kinds.bytecode._state import LENGTH, MAIN, NULL, OTHER
+from imgdiff.kinds.bytecode.marshal_reader import Container
 from imgdiff.model import HOLE_NAME
 
 _ADD, _REMAINDER, _DIVIDE, _SUBSCRIPT = (0, 13), (6, 19), (11, 24), 26
@@ -273,10 +275,39 @@ def _is_main_test(left: Value, right: Value) -> bool:
     return isinstance(left, str) and isinstance(right, str) and {str(left), str(right)} == {HOLE_NAME, "__main__"}
 
 
+def _looked_for(run: Run, left: Value, right: Value) -> None:
+    run.scope.compare(left)
+    run.scope.among(list(right.items) if type(right) is Container else right)
+
+
+def _asks_format(run: Run, value: Value) -> bool:
+    """Tell whether a function that gives annotations, a bound or an alias compares the format that it is asked for
+    (PEP 649)."""
+    return run.frame.kind == "inline" and type(value) is Dotted and value.text in ("?format", "?.format")
+
+
+@on("CONTAINS_OP")
+def _contains(run: Run, _: int) -> None:
+    left, right = run.pop_many(2)
+    _looked_for(run, left, right)
+    run.stack.append(None)
+
+
+@on("GET_LEN")
+def _get_length(run: Run, _: int) -> None:
+    run.stack.append(LENGTH)
+
+
 @on("COMPARE_OP")
 def _compare(run: Run, arg: int) -> None:
     left, right = run.pop_many(2)
     minor = run.isa.minor
+    if minor < (3, 9) and arg > 5:  # in, not in, is, is not, and what an exception matches
+        if arg < 8:
+            _looked_for(run, left, right)
+    elif left is not LENGTH and not (minor >= (3, 14) and _asks_format(run, left)):
+        run.scope.compare(left)
+        run.scope.compare(right)
     operator = arg >> 5 if minor >= (3, 13) else arg >> 4 if minor >= (3, 12) else arg
     result: Value = None
     if run.frame.kind == "module" and operator in (2, 3) and _is_main_test(left, right):
@@ -284,9 +315,31 @@ def _compare(run: Run, arg: int) -> None:
     run.stack.append(result)
 
 
+def _assign_path(run: Run, value: Value) -> None:
+    """Note what is assigned to sys.path or a part of it."""
+    scope, line = run.scope, run.line(run.offset)
+    run.events.append((run.offset, run.maybe(), lambda maybe: scope.add_call("path.assign", [value], (), line, maybe)))
+
+
+@on("STORE_SLICE")
+def _store_slice(run: Run, _: int) -> None:
+    value, container = run.pop_many(4)[:2]
+    if is_search_path(container):
+        _assign_path(run, value)
+
+
+@on("STORE_ATTR")
+def _store_attribute(run: Run, arg: int) -> None:
+    value, target = run.pop_many(2)
+    if type(target) is Dotted and run.code.names[arg] == "path" and is_search_path(Dotted(f"{target.text}.path")):
+        _assign_path(run, value)
+
+
 @on("STORE_SUBSCR")
 def _store_subscript(run: Run, _: int) -> None:
     value, container, key = run.pop_many(3)
+    if is_search_path(container):
+        _assign_path(run, value)
     annotates = type(container) is Map and run.code.name == "__annotate__"
     if annotates or (type(container) is Dotted and container.text == "__annotations__"):
         run.drop(key)

@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from imgdiff.kinds import _fold
-from imgdiff.kinds._facts import SET_BY_COMPILER, identifiers
+from imgdiff.kinds._facts import SET_BY_COMPILER, identifiers, is_search_path
 from imgdiff.kinds._fold import STAR, Dotted, Value
 from imgdiff.kinds.python._expressions import Expressions
 
@@ -113,6 +113,7 @@ class Assignments(Expressions):
             result = self.operate(node.op, left, value)
             if isinstance(target, ast.Subscript):
                 self.entry(target, result)
+            self.search_path(target, result)
             self.target(target)
 
     def s_annotated(self, node: ast.AnnAssign) -> None:
@@ -159,7 +160,19 @@ class Assignments(Expressions):
             else:
                 if isinstance(target, ast.Subscript):
                     self.entry(target, value)
+                self.search_path(target, value)
                 self.target(target)
+
+    def search_path(self, target: ast.expr, value: Value) -> None:
+        """Note what is assigned to sys.path or a part of it."""
+        if isinstance(target, ast.Subscript):
+            target = target.value
+            if not (isinstance(target, ast.Name) or (isinstance(target, ast.Attribute) and target.attr == "path")):
+                return
+        elif not (isinstance(target, ast.Attribute) and target.attr == "path"):
+            return
+        if is_search_path(self.fold(target)):
+            self.scope.add_call("path.assign", [value], (), target.lineno, self.maybe())
 
     def entry(self, target: ast.Subscript, value: Value) -> None:
         """Note an item that the module's body sets, which a table of lazy names may be made of."""
@@ -186,6 +199,7 @@ class Assignments(Expressions):
             node = stack.pop()
             if isinstance(node, ast.MatchValue):
                 self.expr(node.value)
+                self.compared(node.value)
             elif isinstance(node, ast.MatchClass):
                 self.expr(node.cls)
                 self.scope.names.update(node.kwd_attrs)

@@ -224,6 +224,29 @@ class Expressions(Folding):
         stack.append(node.comparators[0])
         for value in node.comparators[1:]:
             self.later(value, stack)
+        left = node.left
+        for comparison, right in zip(node.ops, node.comparators, strict=True):
+            kind = type(comparison)
+            if kind is ast.In or kind is ast.NotIn:
+                self.compared(left)
+                self.among(right)
+            elif kind is not ast.Is and kind is not ast.IsNot:
+                self.compared(left)
+                self.compared(right)
+            left = right
+
+    def compared(self, node: ast.expr) -> None:
+        """Note a number that something is compared with."""
+        if type(node) in _NUMBERS:
+            self.scope.compare(self.fold(node))
+
+    def among(self, node: ast.expr) -> None:
+        """Note the numbers in a display, or a name of one, in which something is looked for."""
+        if type(node) is ast.Set:
+            if all(type(element) is ast.Constant for element in node.elts):
+                self.scope.among([self.fold(element) for element in node.elts])
+        elif type(node) in _NUMBERS:
+            self.scope.among(self.fold(node))
 
     def e_lambda(self, node: ast.Lambda, stack: list[ast.AST]) -> None:
         stack.extend(node.args.defaults)
@@ -326,6 +349,7 @@ def _plain(value: Value) -> str:
     return str(value) if isinstance(value, str) else ""
 
 
+_NUMBERS = frozenset({ast.Constant, ast.Name, ast.Tuple, ast.List, ast.UnaryOp, ast.BinOp, ast.Subscript})
 _EXPRESSIONS: dict[type, Callable[[Expressions, Any, list[ast.AST]], None]] = {
     ast.Call: Expressions.e_call,
     ast.keyword: Expressions.e_keyword,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -134,7 +135,7 @@ class Folding:
         kind = type(node)
         if kind is ast.Constant:
             value = node.value  # type: ignore[attr-defined] # the kind was just asked
-            return value if type(value) in (str, int, bool) else None
+            return value if type(value) in (str, int, bool, float) else None
         if kind is ast.Name:
             return self.name_value(node.id)  # type: ignore[attr-defined] # as above
         handler = _FOLDS.get(kind)
@@ -176,6 +177,11 @@ class Folding:
         while type(node.op) is ast.Add and type(node.left) is ast.BinOp and type(node.left.op) is ast.Add:
             node = node.left
             chain.append(node)
+        if type(node.left) is ast.Constant or type(node.left) is ast.BinOp or type(node.left) is ast.UnaryOp:
+            number = constant_number(chain[0])
+            if number is not None:
+                self.folded[id(chain[0])] = number
+                return number
         value = self.fold(node.left, depth + 1)
         while chain:
             node = chain.pop()
@@ -237,13 +243,76 @@ class Folding:
         return self.fold(node.value, depth + 1)
 
     def f_subscript(self, node: ast.Subscript, depth: int) -> Value:
-        if type(node.slice) is not ast.Constant:
+        if type(node.value) is ast.Constant:
+            return constant_number(node)
+        if type(node.slice) is not ast.Constant and type(node.slice) is not ast.Name:
             return None
         return _fold.subscript(self.scope.patterns, self.fold(node.value, depth + 1), self.fold(node.slice))
 
-    def f_unary(self, node: ast.UnaryOp, depth: int) -> Value:
-        value = self.fold(node.operand, depth + 1)
-        return -value if type(value) is int and isinstance(node.op, ast.USub) else None
+    def f_unary(self, node: ast.UnaryOp, _: int) -> Value:
+        return constant_number(node)
+
+
+_ARITHMETIC: dict[type, Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.BitOr: operator.or_,
+    ast.BitAnd: operator.and_,
+    ast.BitXor: operator.xor,
+}
+_SIGNS: dict[type, Callable[[Any], Any]] = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
+_MAX_BITS = 128  # of a number that the compiler makes
+
+
+def constant_number(node: ast.expr, depth: int = 0) -> int | float | None:
+    """Return the number that the compiler makes of an expression of numbers (CPython's ``Python/ast_opt.c``)."""
+    kind = type(node)
+    if kind is ast.Constant:
+        value = node.value  # type: ignore[attr-defined] # the kind was just asked
+        return value if type(value) is int or type(value) is float else None
+    if depth > MAX_DEPTH:
+        return None
+    if kind is ast.UnaryOp:
+        sign = _SIGNS.get(type(node.op))  # type: ignore[attr-defined] # as above
+        value = constant_number(node.operand, depth + 1)  # type: ignore[attr-defined] # as above
+        if sign is None or value is None or (sign is operator.invert and type(value) is float):
+            return None
+        signed: int | float = sign(value)
+        return signed
+    if kind is ast.Subscript:
+        return _item(node)  # type: ignore[arg-type] # as above
+    if kind is not ast.BinOp:
+        return None
+    right = constant_number(node.right, depth + 1)  # type: ignore[attr-defined] # as above
+    left = None if right is None else constant_number(node.left, depth + 1)  # type: ignore[attr-defined] # as above
+    return None if left is None or right is None else _arithmetic(type(node.op), left, right)  # type: ignore[attr-defined] # as above
+
+
+def _item(node: ast.Subscript) -> int | None:
+    """``b"x"[0]``: a constant to the compiler."""
+    index = constant_number(node.slice)
+    value = node.value.value if isinstance(node.value, ast.Constant) else None
+    if type(value) is not bytes or type(index) is not int or not -len(value) <= index < len(value):
+        return None
+    return value[index]
+
+
+def _arithmetic(kind: type, left: int | float, right: int | float) -> int | float | None:
+    operate = _ARITHMETIC.get(kind)
+    if operate is None or abs(left) >= 1 << _MAX_BITS or (kind in (ast.Pow, ast.LShift) and not 0 <= right < _MAX_BITS):
+        return None
+    try:
+        value = operate(left, right)
+    except (ArithmeticError, ValueError, TypeError):
+        return None
+    return value if type(value) is int or type(value) is float else None
 
 
 def constant_text(node: ast.expr) -> str | None:
