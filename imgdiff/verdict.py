@@ -332,7 +332,7 @@ def _settle(findings: Findings, roles: Sequence[str], outcome: Outcome) -> Itera
     if any(change.bears == "undecided" for change in findings.config):
         yield "Start both images with the same ENV, user and working directory, given when the container is started."
     if any(not _has_way_out(change, roles) for change in open_):
-        yield "Run image b with the named files taken from image a: whether what differs in them matters was not proven."
+        yield "Run image b with the named files of image a: that tells whether what differs in them matters."
     blocking = sum(bool(set(spot.roles) & set(roles)) for spot in findings.blindspots)
     if blocking:
         what, why = ("the blindspot names", "it") if blocking == 1 else ("the blindspots name", "each")

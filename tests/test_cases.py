@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import imgdiff
+from imgdiff.model import Report
+from imgdiff.trace.chains import ROOT_EDGES
 from tests.support.expected import Run, differences, read_expected
 from tests.support.fixtures import FIXTURES, build_case, cases
 from tests.support.made import MissingPython
@@ -45,3 +47,11 @@ def test_a_case_reports_what_it_should(
         str(a), str(b), entry=run.entry, accept=tuple(run.accept), profile=run.profile, cache_dir=tmp_path, jobs=1
     )
     assert differences(run, report) == []
+    assert starts(report) <= ROOT_EDGES
+    loaded = [evidence for judged in report.changes for evidence in judged.load.values()]
+    assert not [evidence for evidence in loaded if evidence.level == "dormant" and not evidence.chain]
+
+
+def starts(report: Report) -> set[str]:
+    """Return how the chains of a report begin."""
+    return {each.chain[0].edge for judged in report.changes for each in judged.load.values() if each.chain}

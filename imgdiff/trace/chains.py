@@ -1,8 +1,11 @@
-"""The shortest proof that a role loads a file: hop by hop from a root."""
+"""The shortest proof that a role loads a file: hop by hop from a root.
+
+The first hop of every chain is a root of the role: its edge is one of ``ROOT_EDGES``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from imgdiff.model import Edge, Hop
@@ -14,6 +17,9 @@ if TYPE_CHECKING:
     from imgdiff.trace.world import Loaded
 
 Root = tuple[Edge, str]
+# What a role starts from: the roots of the profile and the entry, what Python and the loader run at every start, and
+# what the entry points of its groups bring in.
+ROOT_EDGES: frozenset[Edge] = frozenset({"root", "main", "pth", "interpreter", "preload", "entry-point"})
 _Came = dict[Unit, tuple[Unit, Target] | None]
 
 
@@ -25,9 +31,14 @@ def path_hop(path: bytes, edge: Edge) -> Hop:
 class Chains:
     """Chains of one role, worked out when the first is asked for."""
 
-    def __init__(self, roots: Mapping[Unit, Root], files: Mapping[bytes, Loaded]) -> None:
-        self._roots, self._files = roots, files
+    def __init__(self, roots: Mapping[Unit, Root], files: Mapping[bytes, Loaded], reaches: Sequence[Reach]) -> None:
+        self._roots, self._files, self._reaches = roots, files, reaches
         self._came: dict[int, _Came] = {}
+        self._dormant: list[Dormant] = []
+
+    def add_dormant(self, dormant: Dormant) -> None:
+        """Know a dormant closure too, so that what its modules name has a chain."""
+        self._dormant.append(dormant)
 
     def of_unit(self, unit: Unit, reach: Reach) -> tuple[Hop, ...]:
         """Return the shortest chain to a module."""
@@ -62,11 +73,11 @@ class Chains:
         if isinstance(current, Unit):
             first = self._files[hops[0].path].hop
             before = self._unit_anywhere(current)
-            if before:
-                last = before[-1]
-                before = (*before[:-1], Hop(last.module, last.path, first.line, first.function, last.edge))
-            return (*before, *hops)
-        return tuple(hops)
+            if not before:
+                return ()
+            last = before[-1]
+            return (*before[:-1], Hop(last.module, last.path, first.line, first.function, last.edge), *hops)
+        return tuple(hops) if hops and hops[0].edge in ROOT_EDGES else ()
 
     def of_source(self, source: object) -> tuple[str, tuple[Hop, ...]]:
         """Return where a string stands, in words, and the chain to there."""
@@ -77,10 +88,14 @@ class Chains:
         return str(source), ()
 
     def _unit_anywhere(self, unit: Unit) -> tuple[Hop, ...]:
-        for came in self._came.values():
-            if unit in came:
-                return self._walk(unit, came)
-        return (Hop(unit.name, unit.path or b"", None, None, "import"),)
+        """Return the chain to a module in the first closure that reaches it, else in a dormant one."""
+        for reach in self._reaches:
+            if unit in reach.level:
+                return self.of_unit(unit, reach)
+        for dormant in self._dormant:
+            if unit in dormant.came:
+                return self.of_dormant(dormant, unit)
+        return ()
 
     def _walk(self, unit: Unit, came: _Came) -> tuple[Hop, ...]:
         steps: list[tuple[Unit, Target]] = []

@@ -382,6 +382,7 @@ class Role:
             self._dormant = {}
             for reach in self._reaches:
                 dormant = Dormant(reach)
+                self._chains.add_dormant(dormant)
                 for unit in dormant.came:
                     if unit.path is not None:
                         self._dormant.setdefault(unit.path, (dormant, unit))

@@ -260,7 +260,7 @@ class Tracer:
         self._note_natives(role.name, native)
         world.library_directories |= native.directories.keys()
         self._note_unbounded(list(reaches.values()))
-        chains = Chains(roots, files)
+        chains = Chains(roots, files, list(reaches.values()))
         read = [
             PathRule(pattern, f"{rule.reason}: {name} is started by name")
             for name, rule in sorted(native.compilers.items())
