@@ -1,0 +1,79 @@
+"""Logins that docker keeps: ``~/.docker/config.json`` (DOCKER_CONFIG), credential helpers and stores.
+
+The one door to docker's own code for that (``docker.auth``).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from imgdiff.errors import ServiceError
+from imgdiff.sources._text import shown
+
+
+class Login(msgspec.Struct, frozen=True):
+    """A user and a password, or a token that stands for both (it is given to the token service only)."""
+
+    user: str = ""
+    password: str = ""
+    identity_token: str = ""
+
+    def __repr__(self) -> str:  # no secret gets into a traceback
+        return "Login(...)"
+
+
+def login_of(domain: str) -> Login | None:
+    """Return the login for a registry (``docker.io``, ``localhost:5000``), None where there is none.
+
+    Starts the credential helper that the configuration names. Raises ServiceError where the configuration can't be
+    read or its helper fails, in words without secrets.
+    """
+    from docker import auth
+    from docker.errors import DockerException
+    from docker.utils.config import find_config_file
+
+    found_at = find_config_file()
+    if found_at is None:
+        return None
+    path = Path(str(found_at))
+    where = shown(str(path))
+    hint = "mend the file, or log in again: docker login"
+    try:
+        data = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ServiceError(f"{where} can't be read: {(error.strerror or 'no reason given').lower()}") from error
+    except ValueError as error:  # docker's own code would go on as if there were no logins
+        raise ServiceError(f"{where} is no valid JSON", hint) from error
+    if not isinstance(data, dict):
+        raise ServiceError(f"{where} is no JSON object", hint)
+    if not any(data.get(key) for key in ("auths", "credsStore", "credHelpers")):
+        return None
+    helper = ""
+    try:
+        config = auth.load_config(config_dict=data)
+        helper = config.get_credential_store(domain) or ""
+        found = auth.resolve_authconfig(config, domain)
+    except DockerException as error:
+        if helper:
+            raise ServiceError(
+                f"the credential helper docker-credential-{shown(helper)} failed for {domain}",
+                f"see whether it runs: echo {domain} | docker-credential-{shown(helper)} get",
+            ) from error
+        raise ServiceError(f"{where} holds logins that can't be read", hint) from error
+    except (ValueError, TypeError, AttributeError, KeyError) as error:  # its parser takes any shape as given
+        raise ServiceError(f"{where} holds logins that can't be read", hint) from error
+    return None if not found else _login(found)
+
+
+def _login(found: dict[str, Any]) -> Login | None:
+    """Return what docker's code found: it writes keys in lower case from a file and in upper case from a helper."""
+    token = found.get("IdentityToken") or ""
+    user = found.get("Username") or found.get("username") or ""
+    password = found.get("Password") or found.get("password") or ""
+    if token:
+        return Login(identity_token=token)
+    return Login(user, password) if user or password else None

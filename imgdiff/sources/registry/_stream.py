@@ -1,0 +1,171 @@
+"""A blob as it comes, without a file on disk; what breaks off goes on where it stopped (RFC 9110, 14, "Range")."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from imgdiff.errors import BlobError, ServiceError
+from imgdiff.model import Descriptor
+from imgdiff.sources.registry import _trouble as trouble
+from imgdiff.sources.registry._http import Answer, Connection
+
+if TYPE_CHECKING:
+    from imgdiff.sources.registry._client import Registry
+
+Request = Callable[[Connection, Mapping[str, str]], Answer]
+
+_WORTH: Final = 1 << 20  # bytes after which failures count anew: a server that gives one byte at a time must end
+_CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+
+
+class BlobStream(io.RawIOBase):
+    """The stored bytes of one blob, in order. Their digest is the reader's to check, and so is their end.
+
+    Opening and reading raise BlobError where the registry lacks the blob or states another size than the manifest,
+    and ServiceError where it can't be reached, refuses, or breaks off too often.
+    """
+
+    def __init__(self, registry: Registry, descriptor: Descriptor, what: str, lacking: str, request: Request) -> None:
+        super().__init__()
+        self._registry = registry
+        self._size = descriptor.size
+        self._what = f"{what} ({descriptor.digest})"
+        self._lacking = lacking
+        self._request = request
+        self._offset = 0  # bytes that were given out
+        self._at = 0  # where the connection stands
+        self._failures = 0
+        self._mark = 0  # where it broke off last
+        self._answer: Answer | None = None
+        self._connection = registry.network.connect()
+        registry.enter(self)
+        try:
+            self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def readable(self) -> bool:
+        """Tell that it is there to be read."""
+        return True
+
+    def readinto(self, buffer: Any, /) -> int:
+        """Fill a part of the buffer and return how many bytes that was; 0 at the end."""
+        view = memoryview(buffer).cast("B")
+        while True:
+            self._registry.network.check()
+            if self._answer is None:
+                self._open()
+            behind = self._offset - self._at
+            data = self._receive(min(len(view), behind) if behind else len(view))
+            if data is None:
+                continue
+            self._at += len(data)
+            if not behind:
+                view[: len(data)] = data
+                self._offset = self._at
+                return len(data)
+
+    def abort(self) -> None:
+        """End a read that waits in another thread."""
+        answer = self._answer
+        if answer is not None and answer.stream is not None:
+            try:
+                answer.stream.shutdown()
+            except (OSError, ValueError, RuntimeError, AttributeError):
+                return  # it is closed already, or ends just now
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        if not self.closed:
+            self._registry.leave(self)
+            self._drop()
+            self._connection.close()
+        super().close()
+
+    # ---------------------------------------------------------------------------------------------------------------
+
+    def _receive(self, most: int) -> bytes | None:
+        """Return the next bytes, none at the end; None where the connection broke and was let go."""
+        answer = self._answer
+        assert answer is not None
+        assert answer.stream is not None
+        try:
+            data: bytes = answer.stream.read1(most) or b""
+        except trouble.LOST as error:
+            if self._at == self._size:
+                return b""
+            self._broken(trouble.reason(error), error)
+            return None
+        if not data and (self._at < self._offset or 0 <= self._at < self._size):
+            self._broken("it ended too early", None)
+            return None
+        self._registry.count(len(data))
+        return data
+
+    def _broken(self, why: str, cause: BaseException | None) -> None:
+        """Let go of a connection, and wait a little; raise ServiceError where that was too often."""
+        self._drop()
+        network = self._registry.network
+        network.check()
+        if self._offset - self._mark >= _WORTH:
+            self._failures = 0
+        self._mark = self._offset
+        self._failures += 1
+        if self._failures >= network.options.tries:
+            of = f" of {self._size}" if self._size >= 0 else ""
+            raise ServiceError(
+                f"{self._what} broke off {self._failures} times in a row, last at byte {self._offset}{of}: {why}",
+                "check the network and try again; layers that were read are in the cache",
+            ) from cause
+        network.pause(network.backoff(self._failures))
+
+    def _drop(self) -> None:
+        answer, self._answer = self._answer, None
+        if answer is not None:
+            answer.close()
+
+    def _open(self) -> None:
+        """Ask for the rest of the blob."""
+        headers = {"Range": f"bytes={self._offset}-"} if self._offset else {}
+        answer = self._request(self._connection, headers)
+        if answer.status == 206 and self._offset:
+            self._check_range(answer)
+            self._answer = answer
+            self._at = self._offset
+        elif answer.status == 200:
+            self._check_length(answer)
+            self._answer = answer
+            self._at = 0  # the server takes no Range: what was read already passes once more
+        elif answer.status == 404:
+            raise BlobError(f"{self._what} is not there", self._lacking)
+        elif answer.status == 416 and self._offset:
+            raise BlobError(
+                f"{self._what} ends before byte {self._offset}, and the manifest says {self._size}", self._lacking
+            )
+        else:
+            answer.close()
+            raise self._registry.trouble(answer, self._what)
+
+    def _check_range(self, answer: Answer) -> None:
+        match = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range", "").strip())
+        if match is None or int(match[1]) != self._offset:
+            answer.close()
+            raise ServiceError(f"{self._what} was asked for from byte {self._offset} on, and came from elsewhere")
+        if match[3] != "*" and self._size >= 0 and int(match[3]) != self._size:
+            answer.close()
+            raise self._other_size(int(match[3]))
+
+    def _check_length(self, answer: Answer) -> None:
+        length = answer.headers.get("Content-Length", "")
+        if length.isdecimal() and self._size >= 0 and int(length) != self._size:
+            answer.close()
+            raise self._other_size(int(length))
+
+    def _other_size(self, size: int) -> BlobError:
+        return BlobError(
+            f"{self._what} is {size} bytes long in the registry, and the manifest says {self._size}", self._lacking
+        )
