@@ -117,6 +117,16 @@ def _check(options: Options) -> None:
     for level in options.accept:
         if level not in ACCEPTABLE:
             raise UsageError(f"level {level!r} can't be accepted as not loaded", "only dormant can: --accept dormant")
+    profiles = engines.load_profiles()
+    names = [profile.name for profile in profiles]
+    if options.profile is not None and options.profile not in names:
+        raise UsageError(f"there is no engine profile {options.profile!r}", f"there are: {', '.join(sorted(names))}")
+    asked = [profile for profile in profiles if options.profile in (None, profile.name)]
+    known = dict.fromkeys(role.name for profile in asked for role in profile.roles)
+    for role in options.roles:  # whether the recognised profile has it is known later
+        if role not in known:
+            whose = f"profile {options.profile}" if options.profile is not None else "any engine profile"
+            raise UsageError(f"there is no role {role!r} in {whose}", f"there are: {', '.join(known)}")
     if options.entry is not None:
         try:
             words = split_entry(options.entry)
@@ -211,7 +221,7 @@ def _compare(a: Indexed, b: Indexed, store: Store, options: Options) -> Report:
         resolved,
         config,
         blindspots,
-        _caveats(a, trace_a, b, trace_b, judged, claim, options),
+        _caveats(a, trace_a, b, trace_b, judged, claim, options, profile),
         unread=bool(comparison.blindspots) or _left_out(a, b),
     )
     return _report(a, trace_a, b, trace_b, comparison, findings, profile, claim, accepted, options)
@@ -226,11 +236,7 @@ def _side(indexed: Indexed) -> explanation.OneSide:
 
 def _profile(a: Indexed, b: Indexed, options: Options) -> Profile:
     if options.profile is not None:
-        profiles = {profile.name: profile for profile in engines.load_profiles()}
-        if options.profile not in profiles:
-            known = ", ".join(sorted(profiles))
-            raise UsageError(f"there is no engine profile {options.profile!r}", f"there are: {known}")
-        return profiles[options.profile]
+        return next(profile for profile in engines.load_profiles() if profile.name == options.profile)
     found = engines.recognise(b.attribution, b.tree)
     return found if found.package is not None else engines.recognise(a.attribution, a.tree)
 
@@ -397,6 +403,25 @@ def _shown(text: str, images: Sequence[Image], options: Options) -> str:
     return text
 
 
+def _profile_caveat(a: Indexed, b: Indexed, options: Options, profile: Profile) -> list[str]:
+    """Say that a profile was asked for whose engine is in neither image."""
+    if options.profile is None or any(engines.holds(profile, x.attribution, x.tree) for x in (a, b)):
+        return []
+    found = engines.recognise(b.attribution, b.tree)
+    given = f"--profile {profile.name} was given, and the package {profile.package} was found in neither image"
+    return [f"{given}: its roles say little; the profile that is recognised is {found.name}."]
+
+
+def _trace_caveats(a: Sequence[str], b: Sequence[str]) -> list[str]:
+    """Return the caveats of both traces by kind, each once, with its side where it is true of one alone."""
+    said = dict.fromkeys((*a, *b))
+    kinds = list(dict.fromkeys(text.partition(":")[0] for text in said))
+    return [
+        text if text in a and text in b else f"{'a' if text in a else 'b'}: {text}"
+        for text in sorted(said, key=lambda text: kinds.index(text.partition(":")[0]))
+    ]
+
+
 def _caveats(
     a: Indexed,
     trace_a: Trace,
@@ -405,8 +430,10 @@ def _caveats(
     judged: Sequence[JudgedChange],
     claim: Sequence[str],
     options: Options,
+    profile: Profile,
 ) -> list[str]:
-    caveats: list[str] = []
+    """Return what the verdict does not cover, by weight; what is true of every report last."""
+    caveats = _profile_caveat(a, b, options, profile)
     for indexed in (a, b):
         if indexed.image.config is None:
             hint = "" if options.entry else "; --entry gives the command line"
@@ -414,6 +441,9 @@ def _caveats(
                 f"{indexed.side} is a root file system without a config: entry point, ENV, user and working directory "
                 f"are not compared{hint}."
             )
+    images = (a.image, b.image)
+    texts_a, texts_b = ([_shown(text, images, options) for text in x.caveats] for x in (trace_a, trace_b))
+    caveats += _trace_caveats(texts_a, texts_b)
     outside: dict[str, int] = {}
     for change in judged:
         if all(change.load[role].level == "outside" for role in claim):
@@ -427,8 +457,6 @@ def _caveats(
         total = sum(outside.values())
         files = "differing file is" if total == 1 else "differing files are"
         caveats.append(f"{total:,} {files} on the list of what no engine reads (by owner: {named}).")
-    images = (a.image, b.image)
-    caveats += dict.fromkeys(_shown(text, images, options) for text in (*trace_a.caveats, *trace_b.caveats))
     caveats.append(
         "Not covered: the host's kernel, drivers and devices, mounts and volumes, model files, and ENV or arguments "
         "given when the container is started."

@@ -226,9 +226,9 @@ def _undecided(
     if open_config:
         yield f"The image configs differ in what may steer: {_named(open_config)}."
     if blocking:
-        spots = _first([_spot(spot) for spot in blocking], "; ")
-        verb = _verb(len(blocking), "blocks", "block")
-        yield f"{role}: {_count(len(blocking), 'blindspot')} {verb} the way: {spots}."
+        spots = list(dict.fromkeys(_spot(spot) for spot in blocking))  # often the same in a and in b
+        verb = _verb(len(spots), "blocks", "block")
+        yield f"{role}: {_count(len(spots), 'blindspot')} {verb} the way: {_first(spots, '; ')}."
 
 
 def _spot(spot: Blindspot) -> str:

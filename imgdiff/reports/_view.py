@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from imgdiff.model import LEVELS, Bears, Evidence, JudgedChange, Level, OwnerRow, Report
+from imgdiff.model import LEVELS, Bears, ConfigChange, Evidence, JudgedChange, Level, OwnerRow, Report
 
 _STRENGTH = {level: position for position, level in enumerate(LEVELS)}
 LOADED: frozenset[Level] = frozenset({"recorded", "eager", "deferred"})
@@ -73,8 +73,67 @@ def narrowing(view: View) -> str:
     return f"Narrowed by {' '.join(said)}; the verdict is of everything." if said else ""
 
 
+def config_changes(report: Report) -> list[ConfigChange]:
+    """Return the differences of the configs, what bears first."""
+    return sorted(report.config, key=lambda change: _WEIGHT[change.bears])
+
+
+class Resolution(msgspec.Struct, frozen=True):
+    """A name that leads elsewhere, with all roles of which that is true. ``a`` and ``b`` are paths as shown."""
+
+    what: str
+    name: str
+    level: Level
+    a: str | None
+    b: str | None
+    roles: list[str]
+
+
+def resolutions(report: Report) -> list[Resolution]:
+    """Return the names that resolve differently, each once, those that are loaded most surely first."""
+    found: dict[tuple[str, str, Level, str | None, str | None], Resolution] = {}
+    for item in report.resolution:
+        a, b = (None if end is None else path_text(end.path) for end in (item.a, item.b))
+        key = item.kind, item.name, item.level, a, b
+        found.setdefault(key, Resolution(*key, [])).roles.append(item.role)
+    return sorted(found.values(), key=lambda each: _STRENGTH[each.level])
+
+
+def integrity(report: Report) -> list[tuple[str, str, str]]:
+    """Return (sides, message, code) of what does not fit inside an image; what is true of one side only comes first."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for item in report.integrity:
+        said.setdefault((item.message, item.code), []).append(item.image)
+    lines = [(" and ".join(dict.fromkeys(sides)), message, code_) for (message, code_), sides in said.items()]
+    return sorted(lines, key=lambda line: len(line[0]))
+
+
+class Blind(msgspec.Struct, frozen=True):
+    """A blindspot, with the sides and the roles of which it is true."""
+
+    sides: str
+    what: str
+    path: str | None
+    reason: str
+    roles: list[str]
+
+
+def blindspots(report: Report) -> list[Blind]:
+    """Return the blindspots, each once; those that block a role come first."""
+    said: dict[tuple[str, bytes | None, str, tuple[str, ...]], list[str]] = {}
+    for spot in report.blindspots:
+        sides = said.setdefault((spot.what, spot.path, spot.reason, tuple(spot.roles)), [])
+        sides += [spot.image] if spot.image else []
+    found = [
+        Blind(" and ".join(dict.fromkeys(sides)), what, None if path is None else path_text(path), reason, list(roles))
+        for (what, path, reason, roles), sides in said.items()
+    ]
+    return sorted(found, key=lambda spot: not spot.roles)
+
+
 def caveats(report: Report) -> list[str]:
-    """Return what the verdict doesn't cover, as lines under a title that says so."""
+    """Return what the verdict doesn't cover, as lines under a title that says so: by weight, what is true of every
+    report last."""
     return [text.removeprefix("Not covered: ") for text in report.verdict.caveats]
 
 
@@ -145,14 +204,17 @@ def version_text(row: OwnerRow) -> str:
 
 
 def chain_text(evidence: Evidence) -> str:
-    """Return a chain as one line: ``a -> b ~f~> c``, a tilde arrow naming the function that holds a deferred step."""
+    """Return a chain as one line: ``a -> b ~f~> c``, a tilde arrow naming the function that holds a deferred step. A
+    last hop that is a path has its file name alone, since the chain stands under that path."""
     parts: list[str] = []
+    last = len(evidence.chain) - 1
     for position, hop in enumerate(evidence.chain):
         if position:
             function = evidence.chain[position - 1].function
             inside = hop.edge in ("deferred", "dormant", "dynamic", "lazy", "program") and function
             parts.append(f" ~{safe(function)}~> " if inside and function else " -> ")
-        parts.append(safe(hop.module) if hop.module else path_text(hop.path))
+        shown = path_text(hop.path.rpartition(b"/")[2]).removeprefix("/") if position == last else path_text(hop.path)
+        parts.append(safe(hop.module) if hop.module else shown)
     return "".join(parts)
 
 
@@ -177,8 +239,65 @@ def moved_text(judged: JudgedChange) -> str:
     """Return the path, with the old one where it differs."""
     change = judged.change
     if change.path_a is not None and change.path_b is not None and change.path_a != change.path_b:
-        return f"{path_text(change.path_a)} \u2192 {path_text(change.path_b)}"
+        return _both(change.path_a.split(b"/"), change.path_b.split(b"/"))
     return path_text(change.path)
+
+
+def _both(a: list[bytes], b: list[bytes]) -> str:
+    """Return two paths as one, as git shows a rename: ``/opt/{x-1.dist-info → x-2.dist-info}/RECORD``."""
+    shorter = min(len(a), len(b)) - 1
+    head = next((i for i in range(shorter) if a[i] != b[i]), shorter)
+    tail = next((i for i in range(shorter - head) if a[-1 - i] != b[-1 - i]), shorter - head)
+    middle = [b"/".join(parts[head : len(parts) - tail]) for parts in (a, b)]
+    if not head and not tail:
+        return f"{path_text(middle[0])} \u2192 {path_text(middle[1])}"
+    before, after = (b"/".join(parts) for parts in (a[:head], a[len(a) - tail :]))
+    changed = " \u2192 ".join(path_text(each).removeprefix("/") for each in middle)
+    return (path_text(before).rstrip("/") if head else "") + "/{" + changed + "}" + (path_text(after) if tail else "")
+
+
+class Same(msgspec.Struct, frozen=True):
+    """Changes that are explained and loaded alike: ``members`` are (paths, what differs), ``evidence`` the roles with
+    one thing said of them, and the evidence for it."""
+
+    members: list[tuple[list[str], str]]
+    evidence: list[tuple[list[str], str, Evidence]]
+
+
+def alike(changes: Sequence[JudgedChange], roles: Sequence[str]) -> list[Same]:
+    """Put together changes of one owner whose roles load them alike (a module's source and its bytecode, the files of
+    one dist-info), in the order of the first of each."""
+    grouped: dict[object, list[JudgedChange]] = {}
+    for judged in changes:
+        grouped.setdefault((owners_text(judged), tuple(_said(judged, role) for role in roles)), []).append(judged)
+    found: list[Same] = []
+    for members in grouped.values():
+        members.sort(key=lambda judged: judged.change.path.endswith(b".pyc"))  # what a person wrote first
+        texts: dict[str, list[str]] = {}
+        for judged in members:
+            texts.setdefault(_what(judged), []).append(moved_text(judged))
+        said: dict[str, tuple[list[str], Evidence]] = {}
+        for role in roles:
+            said.setdefault(_said(members[0], role), ([], members[0].load[role]))[0].append(role)
+        evidence = [(names, text, proof) for text, (names, proof) in said.items()]
+        found.append(Same([(paths, text) for text, paths in texts.items()], evidence))
+    return found
+
+
+def owners_text(judged: JudgedChange) -> str:
+    """Return the owners' names, b's first."""
+    return safe(", ".join(dict.fromkeys((*judged.owner_names_b, *judged.owner_names_a))))
+
+
+def _what(judged: JudgedChange) -> str:
+    reason = "" if judged.change.delta is None else f": {safe(judged.change.delta.reason)}"
+    return f"{effect_text(judged)} [{owners_text(judged)}]{reason}"
+
+
+def _said(judged: JudgedChange, role: str) -> str:
+    evidence, weight = judged.load[role], judged.bears[role]
+    why = chain_text(evidence) or safe(evidence.note or "")
+    return f"{evidence.level} ({'does not bear' if weight == 'none' else weight})" + (f": {why}" if why else "")
 
 
 def groups(changes: Sequence[JudgedChange], roles: Sequence[str]) -> list[tuple[str, str, list[JudgedChange]]]:

@@ -10,21 +10,26 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from imgdiff.model import Evidence, ImageSummary, JudgedChange, Outcome, OwnerRow, Report
+from imgdiff.model import ImageSummary, Outcome, OwnerRow, Report
 from imgdiff.reports._view import (
+    Blind,
+    Same,
     View,
+    alike,
+    blindspots,
     caveats,
     chain_steps,
-    chain_text,
+    config_changes,
     counted,
     effect_text,
     groups,
+    integrity,
     moved_text,
     mtime_text,
     narrowing,
     number,
     owner_rows,
-    path_text,
+    resolutions,
     safe,
     share,
     shown_changes,
@@ -42,6 +47,9 @@ STYLES: dict[Outcome, str] = {
 COUNTS = ("same", "mod", "add", "del", "type", "move", "attr", "loaded")  # a column that is empty is not shown
 MOST_CHANGES = 12  # differences shown one by one without -v
 MOST_ROWS = 25  # rows of a table without -v
+MOST_ALIKE = 5  # paths of differences that are explained alike, without -v
+MOST_CAVEAT_LINES = 8  # lines of caveats without -v
+LINES_OF_ONE = 2  # of them, for one caveat
 
 
 def render(report: Report, view: View, *, color: bool = False, width: int = 80) -> str:
@@ -75,10 +83,8 @@ class _Terminal:
         self._config()
         self._resolution()
         self._integrity()
-        self._list(
-            "Blindspots", [_blindspot_text(self._report, position) for position in range(len(self._report.blindspots))]
-        )
-        self._list("Not covered", caveats(self._report), limit=None)
+        self._list("Blindspots", [_blindspot_text(spot) for spot in blindspots(self._report)])
+        self._caveats()
         self._list("What would settle it", list(self._report.verdict.settle), limit=None)
 
     def _line(self, text: str | Text = "", indent: int = 0) -> None:
@@ -87,21 +93,25 @@ class _Terminal:
             self._console.print(Text(" " * indent) + text, soft_wrap=True)
             return
         plain = text.plain if isinstance(text, Text) else text
-        pad = " " * indent
-        wrapped = textwrap.wrap(
-            plain,
-            max(self._console.width, indent + 20),
-            initial_indent=pad,
-            subsequent_indent=pad,
-            break_long_words=False,
-            break_on_hyphens=False,
-        )
-        for number_, line in enumerate(wrapped or [""]):
+        for number_, line in enumerate(self._wrap(plain, indent) or [""]):
             shown = Text(line)
             if number_ == 0 and isinstance(text, Text):
                 for span in text.spans:
                     shown.stylize(span.style, span.start + indent, span.end + indent)
             self._console.print(shown, soft_wrap=True)
+
+    def _wrap(self, text: str, indent: int, most: int | None = None) -> list[str]:
+        pad = " " * indent
+        return textwrap.wrap(
+            text,
+            max(self._console.width, indent + 20),
+            initial_indent=pad,
+            subsequent_indent=pad,
+            break_long_words=False,
+            break_on_hyphens=False,
+            max_lines=most,
+            placeholder=" ...",
+        )
 
     def _title(self, title: str) -> None:
         self._console.print()
@@ -121,7 +131,11 @@ class _Terminal:
         self._console.print()
         for side, image in (("a", self._report.image_a), ("b", self._report.image_b)):
             self._line(Text.assemble((side, "bold"), "  ", safe(image.reference)))
-            self._line(_image_text(image), 3)
+            digest = image.manifest_digest or image.config_digest
+            kind = "manifest" if image.manifest_digest else "config"
+            self._line(", ".join(_image_parts(image)) + (f", {kind}:" if digest else ""), 3)
+            if digest:
+                self._line(digest, 3)
         profile = self._report.profile or "generic"
         self._line(f"engine profile: {profile}; roles: {', '.join(self._roles)}")
         if narrowed := narrowing(self._view):
@@ -161,32 +175,34 @@ class _Terminal:
         if not total:
             return
         self._title(f"Differences that bear on a role: {share(len(changes), total)}")
-        limit = None if self._view.verbose else MOST_CHANGES
-        for judged in changes[:limit]:
-            self._change(judged)
-        self._more(len(changes), limit, "differences")
+        limit = len(changes) if self._view.verbose else MOST_CHANGES
+        said = lines = 0
+        for group in alike(changes, self._roles):
+            if lines >= limit:
+                break
+            counts = self._alike(group, limit - lines)
+            said, lines = said + counts[0], lines + counts[1]
+        self._more(len(changes), max(said, limit), "differences")
 
-    def _change(self, judged: JudgedChange) -> None:
-        self._line(Text(moved_text(judged)), 2)
-        owners = ", ".join(dict.fromkeys((*judged.owner_names_b, *judged.owner_names_a)))
-        reason = "" if judged.change.delta is None else f": {judged.change.delta.reason}"
-        self._line(safe(f"{effect_text(judged)} [{owners}]{reason}"), 6)
-        said: dict[str, list[str]] = {}
-        proofs: dict[str, Evidence] = {}
-        for role in self._roles:
-            evidence = judged.load[role]
-            chain = chain_text(evidence)
-            bears = {"stands": "stands", "undecided": "undecided", "none": "does not bear"}[judged.bears[role]]
-            text = f"{evidence.level} ({bears})" + (
-                f": {chain}" if chain else f": {evidence.note}" if evidence.note else ""
-            )
-            said.setdefault(text, []).append(role)
-            proofs.setdefault(text, evidence)
-        for text, roles in said.items():
-            self._line(f"{', '.join(roles)}: {safe(text)}", 6)
+    def _alike(self, group: Same, room: int) -> tuple[int, int]:
+        """Print a group of differences, at most ``room`` of its paths; return how many were said, and printed."""
+        said = lines = 0
+        for paths, what in group.members:
+            if lines >= room:
+                break
+            most = len(paths) if self._view.verbose or len(paths) <= MOST_ALIKE + 1 else MOST_ALIKE
+            for path in paths[:most]:
+                self._line(path, 2)
+            if len(paths) > most:
+                self._line(f"... and {len(paths) - most:,} more like these (-v shows them)", 2)
+            self._line(what, 6)
+            said, lines = said + len(paths), lines + most
+        for roles, text, proof in group.evidence:
+            self._line(f"{', '.join(roles)}: {text}", 6)
             if self._view.verbose:
-                for step in chain_steps(proofs[text]):
+                for step in chain_steps(proof):
                     self._line(step, 10)
+        return said, lines
 
     def _rest(self) -> None:
         rest = [judged for judged in shown_changes(self._report, self._view) if not weighs(judged)]
@@ -209,22 +225,43 @@ class _Terminal:
         if not self._report.config:
             return
         self._title("Image config")
-        for change in self._report.config:
+        for change in config_changes(self._report):
             name = f"{change.field} {safe(change.name)}" if change.name else change.field
             values = f"{_value(change.a)} \u2192 {_value(change.b)}"
             self._line(f"{name}: {values} ({change.bears}: {safe(change.reason)})", 2)
 
     def _resolution(self) -> None:
-        said: dict[str, list[str]] = {}
-        for item in self._report.resolution:
-            a = "nothing" if item.a is None else path_text(item.a.path)
-            b = "nothing" if item.b is None else path_text(item.b.path)
-            said.setdefault(f"{item.kind} {safe(item.name)} ({item.level}): {a} \u2192 {b}", []).append(item.role)
-        self._list("Names that resolve differently", [f"{text} [{', '.join(roles)}]" for text, roles in said.items()])
+        lines = [
+            f"{item.what} {item.name} ({item.level}): {item.a or 'nothing'} \u2192 {item.b or 'nothing'} "
+            f"[{', '.join(item.roles)}]"
+            for item in resolutions(self._report)
+        ]
+        self._list("Names that resolve differently", lines)
 
     def _integrity(self) -> None:
-        lines = [f"{item.image}: {safe(item.message)} [{item.code}]" for item in self._report.integrity]
-        self._list("Each image against itself", lines)
+        lines = [f"{sides}: {message} [{code}]" for sides, message, code in integrity(self._report)]
+        self._list("Each image against itself", lines, limit=MOST_ALIKE)
+
+    def _caveats(self) -> None:
+        """The last one is true of every report, and always printed; before it, as many as fit, each cut short."""
+        texts = [safe(text) for text in caveats(self._report)]
+        if not texts:
+            return
+        if self._view.verbose:
+            self._list("Not covered", texts)
+            return
+        *own, last = [self._wrap(text, 2, LINES_OF_ONE) for text in texts]
+        shown: list[list[str]] = []
+        for lines in own:
+            if sum(map(len, (*shown, lines, last))) > MOST_CAVEAT_LINES:
+                break
+            shown.append(lines)
+        cut = any(lines[-1].endswith(" ...") for lines in (*shown, last))
+        self._title("Not covered" + (" (-v or the JSON report has it whole)" if cut else ""))
+        for line in (line for lines in (*shown, last) for line in lines):
+            self._console.print(Text(line), soft_wrap=True)
+        if len(own) > len(shown):
+            self._line(f"... and {len(own) - len(shown):,} more (-v or the JSON report has them)", 2)
 
     def _list(self, title: str, lines: Sequence[str], limit: int | None = MOST_CHANGES) -> None:
         if not lines:
@@ -233,11 +270,11 @@ class _Terminal:
         limit = None if self._view.verbose else limit
         for line in lines[:limit]:
             self._line(safe(line), 2)
-        self._more(len(lines), limit, "lines")
+        self._more(len(lines), limit, "")
 
     def _more(self, total: int, limit: int | None, noun: str) -> None:
         if limit is not None and total > limit:
-            self._line(f"... and {total - limit:,} more {noun} (-v shows them)", 2)
+            self._line(f"... and {total - limit:,} more {noun}".rstrip() + " (-v shows them)", 2)
 
 
 def _counts(row: OwnerRow) -> tuple[int, ...]:
@@ -254,15 +291,7 @@ def _counts(row: OwnerRow) -> tuple[int, ...]:
     )
 
 
-def _image_text(image: ImageSummary) -> str:
-    return ", ".join(_image_parts(image))
-
-
 def _image_parts(image: ImageSummary) -> Iterator[str]:
-    if image.manifest_digest:
-        yield f"manifest {image.manifest_digest}"
-    elif image.config_digest:
-        yield f"config {image.config_digest}"
     yield image.source
     yield image.platform
     yield counted(len(image.layers), "layer")
@@ -274,9 +303,8 @@ def _value(value: str | None) -> str:
     return "(none)" if value is None else safe(value) if value else '""'
 
 
-def _blindspot_text(report: Report, position: int) -> str:
-    spot = report.blindspots[position]
-    where = f"{spot.image}: " if spot.image else ""
-    path = f" {path_text(spot.path)}" if spot.path is not None else ""
+def _blindspot_text(spot: Blind) -> str:
+    where = f"{spot.sides}: " if spot.sides else ""
+    path = f" {spot.path}" if spot.path is not None else ""
     roles = f" [blocks {', '.join(spot.roles)}]" if spot.roles else " [blocks no role]"
     return f"{where}{spot.what}{path}: {spot.reason}{roles}"

@@ -498,7 +498,7 @@ class Tracer:
         if places:
             more = f" and {len(places) - _MAX_LINES} more" if len(places) > _MAX_LINES else ""
             self.caveats[
-                "modules whose names come from the command line, ENV or a model's config can be imported at "
-                f"{', '.join(places[:_MAX_LINES])}{more}; only names that stand in the image were followed"
+                "only names that stand in the image were followed where code imports by a name from the command line, "
+                f"ENV or a model's config: {', '.join(places[:_MAX_LINES])}{more}"
             ] = None
         return list(dict.fromkeys(found))

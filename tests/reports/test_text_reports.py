@@ -59,8 +59,15 @@ def test_only_and_loaded_narrow_what_is_shown_and_not_the_verdict() -> None:
 
 
 def test_long_lists_are_cut_and_verbose_shows_them() -> None:
-    changes = [judged(f"opt/file{i}.py".encode(), "eager", "stands") for i in range(40)]
-    assert "more differences (-v shows them)" in terminal(*changes)
+    alike = [judged(f"opt/file{i}.py".encode(), "eager", "stands") for i in range(40)]
+    text = terminal(*alike)
+    assert text.count("/opt/file") == 5
+    assert "... and 35 more like these (-v shows them)" in text
+    assert "more differences" not in text
+    changes = [judged(f"opt/file{i}.py".encode(), "eager", "stands", reason=f"f{i} differs.") for i in range(40)]
+    text = terminal(*changes)
+    assert text.count("/opt/file") == 12
+    assert "... and 28 more differences (-v shows them)" in text
     assert all(f"/opt/file{i}.py" in terminal(*changes, view=View(verbose=1)) for i in range(40))
 
 
