@@ -151,7 +151,13 @@ def index(
 ) -> tuple[Indexed, Indexed]:
     """Read both images' layers, each once, and say what stands where and whose it is."""
     layers = [layer for image in images for layer in image.layers]
-    indexes = index_layers(layers, store, progress, jobs)
+
+    def stop() -> None:
+        for image in images:
+            if image.transfer is not None:
+                image.transfer.stop()
+
+    indexes = index_layers(layers, store, progress, jobs, stop)
     split = len(images[0].layers)
     texts = store.texts(indexes)
 
@@ -565,4 +571,5 @@ def _summary(indexed: Indexed) -> ImageSummary:
             for entry in entries
             if entry.type == "file" and hardlinks.get(entry.path, entry.path) == entry.path
         ),
+        transfer=None if image.transfer is None else (image.transfer.fetched(), image.transfer.saved()),
     )

@@ -100,4 +100,5 @@ def _named(summary: ImageSummary, image: Image) -> ImageSummary:
         manifest_digest=image.manifest_digest,
         config_digest=image.config_digest,
         layers=layers,
+        transfer=None if image.transfer is None else (image.transfer.fetched(), image.transfer.saved()),
     )

@@ -7,7 +7,7 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from imgdiff.layer._content import RULES
 from imgdiff.layer._directory import index_directory
@@ -36,13 +36,22 @@ class _CancelledError(Exception):
     """Reading was given up since another layer failed or the user interrupted."""
 
 
+_DOWNLOADS: Final = 3  # layers that come over a network at a time, as docker does it by default
+
+
 def index_layers(
-    layers: Sequence[Layer], store: Store, progress: Progress | None = None, jobs: int | None = None
+    layers: Sequence[Layer],
+    store: Store,
+    progress: Progress | None = None,
+    jobs: int | None = None,
+    stop: Callable[[], None] | None = None,
 ) -> list[LayerIndex]:
     """Return the indexes of layers, in the same order.
 
-    Layers of one diffID are read once, those that the store has not at all. Up to ``jobs`` layers are read at a time
-    (default: as many as there are cores), each by three threads. Raises BlobError where a layer is not what its
+    Layers of one diffID are read once (the one that needs no network, if there is one), those that the store has not
+    at all. Up to ``jobs`` layers are read at a time (default: as many as there are cores, and three where they come
+    over a network), each by three threads. ``stop`` is called when reading is given up, to end what waits for a
+    network. Raises BlobError where a layer is not what its
     manifest or config says, ImageError where a root directory can't be read, CacheError where the store can't be
     written. Nothing of a failed layer is stored.
     """
@@ -51,6 +60,8 @@ def index_layers(
     for layer in layers:
         key = _key(layer)
         if key in found or key in missing:
+            if key in missing and missing[key].remote and not layer.remote:
+                missing[key] = layer
             continue
         index = None if layer.diff_id is None or layer.directory is not None else store.load_index(layer.diff_id, RULES)
         if index is None:
@@ -58,7 +69,9 @@ def index_layers(
         else:
             found[key] = index
     if missing:
-        found |= _read(missing, store, progress, jobs or len(os.sched_getaffinity(0)))
+        remote = any(layer.remote for layer in missing.values())
+        most = jobs or max(len(os.sched_getaffinity(0)), _DOWNLOADS if remote else 1)
+        found |= _read(missing, store, progress, most, stop)
     return [found[_key(layer)] for layer in layers]
 
 
@@ -73,7 +86,13 @@ def _key(layer: Layer) -> object:
     return id(layer)
 
 
-def _read(missing: dict[object, Layer], store: Store, progress: Progress | None, jobs: int) -> dict[object, LayerIndex]:
+def _read(
+    missing: dict[object, Layer],
+    store: Store,
+    progress: Progress | None,
+    jobs: int,
+    stop: Callable[[], None] | None,
+) -> dict[object, LayerIndex]:
     sizes = {key: -1 if layer.descriptor is None else layer.descriptor.size for key, layer in missing.items()}
     steps: queue.SimpleQueue[int] = queue.SimpleQueue()
     cancel = threading.Event()
@@ -94,6 +113,11 @@ def _read(missing: dict[object, Layer], store: Store, progress: Progress | None,
             future.add_done_callback(lambda _: steps.put(0))
         _wait(set(futures), steps, progress)
         return {key: future.result() for future, key in futures.items()}
+    except BaseException:
+        cancel.set()
+        if stop is not None:
+            stop()
+        raise
     finally:
         cancel.set()
         pool.shutdown(cancel_futures=True)

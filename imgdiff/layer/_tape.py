@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from types import TracebackType
-from typing import Final, Self
+from typing import BinaryIO, Final, Self
 
 from imgdiff.compression import CHUNK, StreamError, decompressed
 from imgdiff.errors import BlobError
@@ -80,6 +80,7 @@ class Tape:
         self._at = 0
         self._before = 0
         self._ended = False
+        self._file: BinaryIO | None = None
         self._threads = [
             threading.Thread(target=self._decode, name="imgdiff-decode", daemon=True),
             threading.Thread(target=self._digest, name="imgdiff-diffid", daemon=True),
@@ -95,6 +96,9 @@ class Tape:
     ) -> None:
         self._decoded.close()
         self._hashed.close()
+        abort = getattr(self._file, "abort", None)  # what may wait for a network has one
+        if abort is not None:
+            abort()
         for thread in self._threads:
             thread.join()
 
@@ -118,6 +122,7 @@ class Tape:
     def _decode(self) -> None:
         try:
             with self._layer.open() as file:
+                self._file = file
                 blob = Blob(self._layer, file, self._advance)
                 try:
                     self._pump(blob)

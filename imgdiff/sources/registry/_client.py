@@ -50,6 +50,7 @@ class Registry:
         self._layers: dict[str, int] = {}
         self._read: set[str] = set()
         self._streams: set[BlobStream] = set()
+        self._stopped = False
 
     # What the model asks of a Transfer -----------------------------------------------------------------------------
 
@@ -63,8 +64,8 @@ class Registry:
 
     def stop(self) -> None:
         """Make every read that waits fail at once."""
-        self.network.stop()
         with self._lock:
+            self._stopped = True
             streams = list(self._streams)
         for stream in streams:
             stream.abort()
@@ -225,6 +226,9 @@ class Registry:
         """Note a stream that may wait for the network."""
         with self._lock:
             self._streams.add(stream)
+            stopped = self._stopped
+        if stopped:
+            stream.abort()
 
     def leave(self, stream: BlobStream) -> None:
         """Note that a stream was closed."""

@@ -48,14 +48,13 @@ class Answer(msgspec.Struct, frozen=True):  # holds a live connection: never ser
 
 
 class Network:
-    """How a registry is reached: certificates, timeouts, and whether all of it was given up."""
+    """How a registry is reached: scheme, certificates, timeouts."""
 
     def __init__(self, host: str, options: Options) -> None:
         self.options = options
         self.scheme = "https"
         self.reached = False  # whether anything answered: then a refusal passes
         self._host = host
-        self._stopped = threading.Event()
         self._context = _context(host, insecure=options.insecure)
         self._certificate = _client_certificate(host)
         if options.insecure:  # it was asked for, and urllib3 would say so for each request
@@ -68,20 +67,6 @@ class Network:
     def connect(self) -> Connection:
         """Return a connection of one's own, for one thread."""
         return Connection(self, self._context, self._certificate)
-
-    def stop(self) -> None:
-        """Make all that waits or starts from now on fail."""
-        self._stopped.set()
-
-    def check(self) -> None:
-        """Raise ServiceError if all was given up."""
-        if self._stopped.is_set():
-            raise ServiceError(f"reading from {self._host} was given up")
-
-    def pause(self, seconds: float) -> None:
-        """Wait, but no longer than until all is given up."""
-        self._stopped.wait(seconds)
-        self.check()
 
     def backoff(self, failures: int) -> float:
         """Return the seconds to wait after so many failures in a row: doubling, and never the same for two clients."""
@@ -134,6 +119,7 @@ class Connection:
     def __init__(self, network: Network, context: ssl.SSLContext, certificate: tuple[str, str] | None) -> None:
         self._network = network
         self._certificate = certificate
+        self._stopped = threading.Event()
         self._session = requests.Session()
         self._session.headers.clear()
         self._session.mount("https://", _Adapter(context))
@@ -149,6 +135,20 @@ class Connection:
     def close(self) -> None:
         """End the session and its connections."""
         self._session.close()
+
+    def stop(self) -> None:
+        """Make what waits or starts from now on fail. For any thread; a read that waits is the caller's to end."""
+        self._stopped.set()
+
+    def check(self) -> None:
+        """Raise ServiceError if all was given up."""
+        if self._stopped.is_set():
+            raise ServiceError("reading from the registry was given up")
+
+    def pause(self, seconds: float) -> None:
+        """Wait, but no longer than until all is given up."""
+        self._stopped.wait(seconds)
+        self.check()
 
     def send(
         self,
@@ -166,7 +166,7 @@ class Connection:
         """
         failures = 0
         while True:
-            self._network.check()
+            self.check()
             try:
                 answer = self._follow(method, url, headers, authorization, data, stream=stream)
             except trouble.LOST as error:
@@ -184,7 +184,7 @@ class Connection:
                 if failures >= self._network.options.tries or asked > self._network.options.longest_wait:
                     return answer
                 wait = max(asked, self._network.backoff(failures))
-            self._network.pause(wait)
+            self.pause(wait)
 
     def _follow(
         self,

@@ -56,7 +56,7 @@ class BlobStream(io.RawIOBase):
         """Fill a part of the buffer and return how many bytes that was; 0 at the end."""
         view = memoryview(buffer).cast("B")
         while True:
-            self._registry.network.check()
+            self._connection.check()
             if self._answer is None:
                 self._open()
             behind = self._offset - self._at
@@ -70,7 +70,8 @@ class BlobStream(io.RawIOBase):
                 return len(data)
 
     def abort(self) -> None:
-        """End a read that waits in another thread."""
+        """End a read that waits in another thread, and refuse all later ones."""
+        self._connection.stop()
         answer = self._answer
         if answer is not None and answer.stream is not None:
             try:
@@ -110,7 +111,7 @@ class BlobStream(io.RawIOBase):
         """Let go of a connection, and wait a little; raise ServiceError where that was too often."""
         self._drop()
         network = self._registry.network
-        network.check()
+        self._connection.check()
         if self._offset - self._mark >= _WORTH:
             self._failures = 0
         self._mark = self._offset
@@ -121,7 +122,7 @@ class BlobStream(io.RawIOBase):
                 f"{self._what} broke off {self._failures} times in a row, last at byte {self._offset}{of}: {why}",
                 "check the network and try again; layers that were read are in the cache",
             ) from cause
-        network.pause(network.backoff(self._failures))
+        self._connection.pause(network.backoff(self._failures))
 
     def _drop(self) -> None:
         answer, self._answer = self._answer, None
