@@ -6,6 +6,7 @@ The one door to docker's own code for that (``docker.auth``).
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -56,15 +57,18 @@ def login_of(domain: str) -> Login | None:
     try:
         config = auth.load_config(config_dict=data)
         helper = config.get_credential_store(domain) or ""
+        if helper and shutil.which(f"docker-credential-{helper}") is None:
+            raise ServiceError(
+                f"the credential helper docker-credential-{shown(helper)}, which {where} names, is not there",
+                "install it, or take it out of the configuration",
+            )
         found = auth.resolve_authconfig(config, domain)
-    except DockerException as error:
+    except (DockerException, ValueError, TypeError, AttributeError, KeyError) as error:  # it takes any shape as given
         if helper:
             raise ServiceError(
                 f"the credential helper docker-credential-{shown(helper)} failed for {domain}",
                 f"see whether it runs: echo {domain} | docker-credential-{shown(helper)} get",
             ) from error
-        raise ServiceError(f"{where} holds logins that can't be read", hint) from error
-    except (ValueError, TypeError, AttributeError, KeyError) as error:  # its parser takes any shape as given
         raise ServiceError(f"{where} holds logins that can't be read", hint) from error
     return None if not found else _login(found)
 
