@@ -31,8 +31,9 @@ def origin(url: str) -> str:
 
 
 def plain_may_help(error: BaseException) -> bool:
-    """Tell whether HTTP may answer where HTTPS did not: TLS failed, or nobody listens."""
-    return any(isinstance(cause, (ssl.SSLError, ConnectionRefusedError)) for cause in _causes(error))
+    """Tell whether HTTP may answer where HTTPS did not: TLS failed, nobody listens, or only HTTP has a proxy."""
+    kinds = (ssl.SSLError, ConnectionRefusedError, socket.gaierror, urllib3.exceptions.ProxyError)
+    return any(isinstance(cause, kinds) for cause in _causes(error))
 
 
 def passing(error: BaseException, *, reached: bool) -> bool:
