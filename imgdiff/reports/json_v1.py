@@ -58,8 +58,17 @@ class WireLayer(msgspec.Struct, frozen=True):
     media_type: str
 
 
+class WireTransfer(msgspec.Struct, frozen=True):
+    """What this run moved over a network for one image, in bytes: ``fetched`` is all that came, ``saved`` what the
+    layers have that were not needed, since the cache or the other image had them."""
+
+    fetched: int
+    saved: int
+
+
 class WireImage(msgspec.Struct, frozen=True):
-    """One image; ``files`` counts regular files and symlinks, ``bytes`` each inode once."""
+    """One image; ``files`` counts regular files and symlinks, ``bytes`` each inode once. ``transfer`` is null where
+    nothing comes over a network."""
 
     reference: str
     source: str
@@ -69,6 +78,7 @@ class WireImage(msgspec.Struct, frozen=True):
     layers: list[WireLayer]
     files: int
     bytes: int
+    transfer: WireTransfer | None
 
 
 class WireRole(msgspec.Struct, frozen=True):
@@ -318,6 +328,7 @@ def _image(image: ImageSummary) -> WireImage:
         [WireLayer(*layer) for layer in image.layers],
         image.files,
         image.bytes,
+        None if image.transfer is None else WireTransfer(*image.transfer),
     )
 
 
