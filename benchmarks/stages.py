@@ -25,7 +25,7 @@ from measure import below
 
 STAGES = {
     ("pipeline", "index_layers"): "index layers",
-    ("pipeline.tree", "flatten"): "flatten",
+    ("pipeline.tree", "flatten_both"): "flatten",
     ("pipeline.attributing", "attribute"): "attribute",
     ("pipeline.attributing", "owner_roots"): "root hashes",
     ("pipeline", "compare"): "compare",

@@ -38,6 +38,7 @@ def attribute(tree: Tree, texts: Texts, side: Side) -> Attribution:
 
 # What the installer makes, so that two installs of one wheel have one root.
 _MADE_BY_INSTALLER = frozenset({b"RECORD", b"INSTALLER", b"REQUESTED", b"direct_url.json", b"uv_cache.json"})
+_ESCAPED = re.compile(rb"[\\\n\r]")  # by sha256sum, in a path
 _SCRIPT_GROUPS = frozenset({"console_scripts", "gui_scripts"})
 
 
@@ -128,9 +129,11 @@ def _root(tree: Tree, files: Iterable[tuple[bytes, bytes]]) -> str:
         digest = _content(entry)
         if digest is None:
             return ""
-        escaped = relative.replace(b"\\", b"\\\\").replace(b"\n", b"\\n").replace(b"\r", b"\\r")
-        mark = b"\\" if escaped != relative else b""
-        lines[escaped, path] = mark + digest.hex().encode() + b"  " + escaped + b"\n"
+        escaped, mark = relative, b""
+        if _ESCAPED.search(relative) is not None:
+            escaped = relative.replace(b"\\", b"\\\\").replace(b"\n", b"\\n").replace(b"\r", b"\\r")
+            mark = b"\\"
+        lines[escaped, path] = b"%s%s  %s\n" % (mark, digest.hex().encode(), escaped)
     if not lines:
         return ""
     return hashlib.sha256(b"".join(lines[key] for key in sorted(lines))).hexdigest()

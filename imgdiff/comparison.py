@@ -13,6 +13,7 @@ from imgdiff.model import (
     Attribution,
     Blindspot,
     Change,
+    Claim,
     Comparison,
     FileEntry,
     Owner,
@@ -50,9 +51,14 @@ def compare(
     unchanged: list[Pair] = []
     touched: list[tuple[bytes, bytes]] = []
     mtime_only = 0
+    entries_a, entries_b = tree_a.entries, tree_b.entries
     for path_a, path_b in pairing.pairs():
-        a = None if path_a is None else tree_a.entries[path_a]
-        b = None if path_b is None else tree_b.entries[path_b]
+        a = None if path_a is None else entries_a[path_a]
+        b = None if path_b is None else entries_b[path_b]
+        if a is b:  # the same entry of a shared layer
+            if a is not None and a.type != "dir":
+                unchanged.append((path_a, path_b))
+            continue
         status = _status(a, b)
         if status is None:
             if a is not None and a.type != "dir":
@@ -97,8 +103,6 @@ def _unread(tree: Tree, side: Side) -> Iterator[Blindspot]:
 
 
 def _status(a: FileEntry | None, b: FileEntry | None) -> Status | None:
-    if a is b:
-        return None
     if a is None:
         return "added"
     if b is None:
@@ -171,8 +175,9 @@ class _Pairing:
         """Yield every pair of names that is to be compared; each non-directory of both trees is in exactly one, but
         for names that a retyped directory above them already explains."""
         entries_a, entries_b = self._a.entries, self._b.entries
-        for path in entries_a.keys() & entries_b.keys():
-            yield path, path
+        for path in entries_a:  # in their order, in which they lie in memory
+            if path in entries_b:
+                yield path, path
         only_a = {path for path in entries_a.keys() - entries_b.keys() if self._counts(self._a, path)}
         only_b = {path for path in entries_b.keys() - entries_a.keys() if self._counts(self._b, path)}
         yield from self._through_links(only_a, only_b)
@@ -280,6 +285,9 @@ def _tally(
     files_a, files_b, identical = [0] * size, [0] * size, [0] * size
     for claims, pair_of, counts in ((claims_a, owners.of_a, files_a), (claims_b, owners.of_b, files_b)):
         for path_claims in claims.values():
+            if len(path_claims) == 1:
+                counts[pair_of[path_claims[0].owner]] += 1
+                continue
             for owner in {claim.owner for claim in path_claims}:
                 counts[pair_of[owner]] += 1
 
@@ -289,7 +297,17 @@ def _tally(
             found.update(owners.of_b[claim.owner] for claim in claims_b.get(path_b, ()))
         return found
 
+    of_a, of_b = owners.of_a, owners.of_b
+    nobody: tuple[Claim, ...] = ()
     for path_a, path_b in unchanged:
+        if path_a is not None and path_b is not None:
+            in_a, in_b = claims_a.get(path_a, nobody), claims_b.get(path_b, nobody)
+            if len(in_a) == 1 == len(in_b):  # nearly all
+                pair = of_a[in_a[0].owner]
+                identical[pair] += 1
+                if (other := of_b[in_b[0].owner]) != pair:
+                    identical[other] += 1
+                continue
         for pair in pairs_of(path_a, path_b):
             identical[pair] += 1
     by_status: dict[Status, list[int]] = {

@@ -44,6 +44,21 @@ def flatten(indexes: Sequence[LayerIndex]) -> Tree:
     return fold.tree()
 
 
+def flatten_both(a: Sequence[LayerIndex], b: Sequence[LayerIndex]) -> tuple[Tree, Tree]:
+    """Return :func:`flatten` of two images; the layers that both begin with are merged once."""
+    shared = 0
+    while shared < min(len(a), len(b)) and a[shared] is b[shared]:
+        shared += 1
+    base = _Fold()
+    for number, index in enumerate(a[:shared]):
+        base.apply(number, index)
+    folds = base.copy(), base
+    for fold, indexes in zip(folds, (a, b), strict=True):
+        for number, index in enumerate(indexes[shared:], shared):
+            fold.apply(number, index)
+    return folds[0].tree(), folds[1].tree()
+
+
 class _LoopError(Exception):
     """A name leads through a loop of links. Never leaves this module."""
 
@@ -91,6 +106,15 @@ class _Fold:
         self.number = 0
         self.hidden: dict[bytes, _Held] = {}
         self.next_inode = 0
+
+    def copy(self) -> _Fold:
+        """Return another fold that stands where this one does, between two layers."""
+        other = _Fold()
+        for name in ("entries", "layers", "inodes", "origins", "located", "stamps", "blindspots"):
+            setattr(other, name, getattr(self, name).copy())
+        other.children = {path: inside.copy() for path, inside in self.children.items()}
+        other.next_inode = self.next_inode
+        return other
 
     def apply(self, number: int, index: LayerIndex) -> None:
         """Put one layer on top."""

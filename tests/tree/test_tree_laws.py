@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imgdiff.model import FileEntry, LayerIndex, Tree
-from imgdiff.tree import flatten
+from imgdiff.tree import flatten, flatten_both
 from tests.support.images import Member, tar_bytes
 from tests.support.indexes import index_of
 from tests.tree.unpacked import needs_umoci, seen_in_tree, seen_on_disk, unpack
@@ -100,6 +100,23 @@ def test_a_squashed_bottom_gives_the_same_tree(layers: list[list[Member]], data:
     whole = flatten(indexes)
     same(whole, flatten([squash(flatten(indexes[:cut])), *indexes[cut:]]))
     same(whole, flatten([squash(whole)]))
+
+
+@settings(max_examples=100, deadline=None)
+@given(LAYERS, LAYERS, LAYERS)
+def test_two_images_that_begin_alike_are_merged_as_each_alone(
+    shared: list[list[Member]], rest_a: list[list[Member]], rest_b: list[list[Member]]
+) -> None:
+    begin = indexed(shared)
+    for more_a, more_b in ((rest_a, rest_b), (rest_a, []), ([], [])):
+        a, b = [*begin, *indexed(more_a)], [*begin, *indexed(more_b)]
+        for alone, together in zip((flatten(a), flatten(b)), flatten_both(a, b), strict=True):
+            same(alone, together)
+            assert list(alone.entries) == list(together.entries)
+            assert alone.layers == together.layers
+            assert alone.origins == together.origins
+            assert alone.stamps == together.stamps
+            assert alone.blindspots == together.blindspots
 
 
 @settings(max_examples=100, deadline=None)
