@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from imgdiff.kinds.python import newer
 from imgdiff.kinds.python.delta import delta
-from imgdiff.kinds.python.facts import VERSION, facts
+from imgdiff.kinds.python.facts import VERSION as _EXTRACTOR
+from imgdiff.kinds.python.facts import facts
 
 __all__ = ["VERSION", "delta", "facts"]
+
+VERSION = 100 * _EXTRACTOR + newer.VERSION
+"""Of the facts of sources: of the extractor, and of the grammars that are known."""

@@ -7,6 +7,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from imgdiff.kinds.python._nodes import TypeAlias
+
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _LOOPS = (ast.For, ast.AsyncFor)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -231,11 +233,10 @@ _HANDLERS: dict[type, Callable[[Bindings, Any, int, list[tuple[ast.AST, int]]], 
     ast.Global: _global,
     ast.Nonlocal: _nonlocal,
     ast.Delete: _delete,
+    TypeAlias: _type_alias,
 }
 if hasattr(ast, "TryStar"):
     _HANDLERS[ast.TryStar] = _try
-if hasattr(ast, "TypeAlias"):
-    _HANDLERS[ast.TypeAlias] = _type_alias
 
 
 def _walrus(found: Bindings, body: Iterable[ast.stmt]) -> None:

@@ -13,9 +13,11 @@ from typing import Any, Literal
 
 from imgdiff.kinds._facts import VERSION, ScopeBuilder, parse
 from imgdiff.kinds._fold import Dotted
+from imgdiff.kinds.python import newer
 from imgdiff.kinds.python._assignments import Assignments
 from imgdiff.kinds.python._bindings import bindings, global_bindings, parameters
 from imgdiff.kinds.python._folding import Frame
+from imgdiff.kinds.python._nodes import TypeAlias
 from imgdiff.kinds.python._plain import binds_only
 from imgdiff.model import ModuleFacts, Unreadable
 
@@ -28,15 +30,18 @@ End = Literal["never", "handled"] | None  # how statements end: not at all, by e
 
 
 def facts(source: bytes) -> ModuleFacts | Unreadable:
-    """Return what a module refers to, from its source (PEP 263 encodings); Unreadable where this Python can't parse."""
+    """Return what a module refers to, from its source (PEP 263 encodings); Unreadable where no grammar fits.
+
+    A source that this Python can't parse is read by the grammars of newer ones (see ``newer``).
+    """
     if len(source) > MAX_SIZE:
         return Unreadable(f"The source is larger than {MAX_SIZE} bytes.")
     collects = gc.isenabled()
     gc.disable()  # a tree has no cycles, and looking for them costs a fifth of the time
     try:
-        tree = parse(source)
-        if tree is None:
-            return Unreadable("The Python that runs imgdiff can't parse this source.")
+        tree = parse(source) or newer.parse(source)
+        if isinstance(tree, Unreadable):
+            return tree
         return _Module(tree, source).run()
     except RecursionError:
         return Unreadable("The source nests too deeply.")
@@ -371,6 +376,5 @@ _STATEMENTS: dict[type, _Handler] = {
     ast.Try: _Module.s_try,
     ast.TryStar: _Module.s_try,
     ast.Match: _Module.s_match,
+    TypeAlias: _Module.s_type_alias,
 }
-if hasattr(ast, "TypeAlias"):
-    _STATEMENTS[ast.TypeAlias] = _Module.s_type_alias
