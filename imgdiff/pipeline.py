@@ -97,15 +97,20 @@ def diff(
         known = None if pair is None else recall.load(store, pair, images, tuple(configs.redact_argv(options.argv)))
         if known is not None:
             return known
-        facts = Facts(store, options.jobs)
-        try:
-            a, b = index(images, store, facts, progress, options.jobs)
-            report = _compare(a, b, store, options)
-        finally:
-            facts.close()
+        report = _fresh(images, store, options, progress)  # what it held is gone before the collector comes back
         if pair is not None:
             recall.save(store, pair, report)
         return report
+
+
+def _fresh(images: tuple[Image, Image], store: Store, options: Options, progress: Progress | None) -> Report:
+    """Compare two images whose report is not known."""
+    facts = Facts(store, options.jobs)
+    try:
+        a, b = index(images, store, facts, progress, options.jobs)
+        return _compare(a, b, store, options)
+    finally:
+        facts.close()
 
 
 def _opened(reference: str, platform: str | None) -> Image:
@@ -177,9 +182,10 @@ def index(
 
     own = tuple(indexes[:split]), tuple(indexes[split:])
     sides: tuple[Side, Side] = ("a", "b")
+    records: attributing.Records = {}
 
     def one(side: Side, image: Image, own: tuple[LayerIndex, ...], merged: Tree) -> Indexed:
-        attribution = attributing.attribute(merged, texts, side)
+        attribution = attributing.attribute(merged, texts, side, records)
         return Indexed(
             side, image, own, merged, attribution, ImageFacts(merged, texts, facts), texts, _reader(image, own)
         )

@@ -218,3 +218,14 @@ def test_a_bit_that_was_lost_behind_a_new_directory_link_is_listed(swap: bool) -
     b = tree(entry("usr/lib/x", mode=0o644), entry("usr/lib/y"), link("lib", "usr/lib"))
     comparison = run(b, a) if swap else run(a, b)
     assert {change.status for change in comparison.changes} == {"retyped", "attributes"}
+
+
+def test_an_equal_file_counts_as_identical_for_whoever_has_it_on_either_side() -> None:
+    one, same = entry("opt/x.so"), entry("opt/x.so", mtime=5)
+    for b in (same, one):  # another layer's file, or the very entry of a shared layer
+        left, right = tree(one), tree(b)
+        found = compare(left, owned(left, "opt", "torch"), right, owned(right, "opt", "copied"))
+        counts = [(row.files_a, row.files_b, row.identical) for row in found.tallies]
+        assert sorted(counts) == [(0, 1, 1), (1, 0, 1)]
+        assert found.changes == ()
+        assert found.mtime_only == (b is same)

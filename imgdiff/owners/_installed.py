@@ -14,7 +14,7 @@ from imgdiff.model import Distribution, OwnerKind
 from imgdiff.owners import _metadata as metadata
 from imgdiff.owners._ledger import Ledger, counted, join
 from imgdiff.owners._projects import Project, egg_link_target, path_lines, project_of
-from imgdiff.owners._record import Rows, read_record
+from imgdiff.owners._record import Rows
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -104,11 +104,10 @@ def _rows(ledger: Ledger, info: bytes) -> Rows | None:
     path = info + b"/RECORD"
     if ledger.tree.lookup(path) is None:
         return None
-    text = ledger.text(path)
-    if text is None:
+    rows = ledger.rows(path)
+    if rows is None:
         ledger.blind("RECORD", "its content was not kept, so whose the files are is unsure", path)
         return None
-    rows = read_record(text)
     if rows.rubbish:
         name, _ = metadata.name_and_version(ledger, info)
         number, why = rows.rubbish[0]

@@ -4,6 +4,8 @@ import hashlib
 
 import pytest
 
+from imgdiff.attribution import Records, attribute
+
 from tests.attribution.claims import (
     INTERPRETER,
     SITE,
@@ -16,7 +18,7 @@ from tests.attribution.claims import (
     wheel,
     whose,
 )
-from tests.support.trees import Dir, Link
+from tests.support.trees import Dir, Link, made
 
 
 def test_record_gives_files_to_their_distribution_with_the_version_out_of_its_folder() -> None:
@@ -242,3 +244,18 @@ def test_files_directly_in_the_root_and_below_top_directories_are_unowned_by_top
     assert whose(found, "opt/ucx/lib/a.so") == ["unowned:unowned:/opt"]
     assert whose(found, b"caf\xe9/x") == ["unowned:unowned:/caf\\xe9"]
     assert b"d" not in found.claims
+
+
+def test_what_two_images_share_of_their_records_is_read_once_and_said_of_both() -> None:
+    files = INTERPRETER | wheel("x", "1", {"x.py": ""})
+    record = f"{SITE}/x-1.dist-info/RECORD"
+    files[record] = f"{files[record]!s}\n,sha256=!,3\n"
+    tree, texts = made(files)
+    records: Records = {}
+    a, b = (attribute(tree, texts, side, records) for side in ("a", "b"))
+    (rows,) = records.values()
+    assert a == attribute(tree, texts, "a")
+    assert b == attribute(tree, texts, "b")
+    assert list(records.values()) == [rows]
+    assert [note.code for note in b.integrity] == ["record-unreadable"]
+    assert {note.image for note in b.integrity} == {"b"}
