@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 Request = Callable[[Connection, Mapping[str, str]], Answer]
 
 _WORTH: Final = 1 << 20  # bytes after which failures count anew: a server that gives one byte at a time must end
+_PIECE: Final = 1 << 17  # bytes asked for at a time: a TLS record alone has 16 KB
 _CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 
@@ -95,7 +96,7 @@ class BlobStream(io.RawIOBase):
         assert answer is not None
         assert answer.stream is not None
         try:
-            data: bytes = answer.stream.read1(most) or b""
+            data = answer.stream.read(min(most, _PIECE))
         except trouble.LOST as error:
             if self._at == self._size:
                 return b""

@@ -111,7 +111,8 @@ def test_slow_and_small_pieces(chunked: bool, proxy: Proxy, big: bytes) -> None:
 def test_a_chunked_transfer_that_is_cut(proxy: Proxy, big: bytes) -> None:
     proxy.faults.append(Fault(digest_of(big), cut=2_000_000, chunked=True, times=1))
     assert layer_of(proxy) == big
-    assert ranges(proxy) == ["bytes=2000000-"]
+    (again,) = ranges(proxy)
+    assert 1_800_000 < int(again.removeprefix("bytes=").removesuffix("-")) <= 2_000_000
 
 
 def test_a_transfer_that_stalls(proxy: Proxy, big: bytes) -> None:
@@ -123,7 +124,8 @@ def test_a_transfer_that_stalls(proxy: Proxy, big: bytes) -> None:
         proxy.over.set()
         proxy.rest()
         proxy.over.clear()
-    assert ranges(proxy) == ["bytes=1500000-"]
+    (again,) = ranges(proxy)
+    assert 1_300_000 < int(again.removeprefix("bytes=").removesuffix("-")) <= 1_500_000
 
 
 def test_progress_gives_new_tries(proxy: Proxy, big: bytes) -> None:
@@ -440,7 +442,7 @@ def test_several_layers_at_once(proxy: Proxy, plain: str, tmp_path: Path) -> Non
 
 @pytest.fixture
 def stalled(proxy: Proxy, big: bytes) -> Iterator[Image]:
-    proxy.faults.append(Fault(digest_of(big), stall=100_000))
+    proxy.faults.append(Fault(digest_of(big), stall=400_000))
     yield opened(proxy, msgspec.structs.replace(INSECURE, read_timeout=600))
     proxy.over.set()
     proxy.rest()
@@ -463,7 +465,9 @@ def test_whoever_waits_can_be_told_to_give_up(give_up: str, stalled: Image) -> N
 
     reader = threading.Thread(target=read)
     reader.start()
-    while transfer.fetched() < 100_000:
+    for _ in range(3000):
+        if transfer.fetched() >= 300_000:
+            break
         time.sleep(0.01)
     end: Callable[[], None] = transfer.stop if give_up == "stop" else vars(type(stream))["abort"].__get__(stream)
     end()
