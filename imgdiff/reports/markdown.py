@@ -1,29 +1,34 @@
 """The report for an issue thread: verdict, digests and command first, details folded, always under GitHub's limit.
 
-Text from images stands in code spans or is escaped (GitHub Flavored Markdown, "Code spans", "Backslash escapes"), so
-that no file name can make a link, a mention, a table cell or HTML.
+Text from images stands in code spans (GitHub Flavored Markdown, "Code spans"): whole where it is a name, else word by
+word, wherever a word could be more than a word. So no file name can make a link, a mention, a table cell or HTML.
+Backslashes would not do: GitHub looks for mentions and issue numbers in the text that is left after Markdown.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
-from imgdiff.model import ImageSummary, JudgedChange, Report
+from imgdiff.model import ConfigChange, ImageSummary, JudgedChange, Report
 from imgdiff.reports._view import (
+    Blind,
+    Resolution,
     View,
+    alike,
+    blindspots,
     caveats,
-    chain_text,
+    config_changes,
     counted,
-    effect_text,
     groups,
+    integrity,
     moved_text,
     mtime_text,
     narrowing,
     number,
     owner_rows,
-    path_text,
+    resolutions,
     safe,
     share,
     shown_changes,
@@ -35,7 +40,10 @@ from imgdiff.reports._view import (
 LIMIT = 65_536  # characters of one GitHub comment
 ROOM_FOR_NOTICE = 400
 
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~@&$^:-])")
+# A word is only a word if it has none of these, is no bare host name and no issue number, and no list marker first.
+_SPECIAL = re.compile(r"[\\`*_{}\[\]<>#|~@&$^/]|www\.|gh-\d", re.IGNORECASE)
+_MARKER = re.compile(r"[-+=:]+|\d{1,9}[.)]")
+_AROUND = re.compile(r"([(\"']*)(.*?)([)\"'.,;:!?]*)", re.DOTALL)
 _MOST_TEXT = 600  # of one sentence from a kind
 
 
@@ -87,18 +95,36 @@ class _Budget:
         return "\n".join([*self._lines, *notice]).rstrip("\n") + "\n"
 
 
-def escape(text: str) -> str:
-    """Return text in which nothing is Markdown or HTML."""
-    return _SPECIAL.sub(r"\\\1", safe(text)).replace("\n", " ")
+def prose(text: str, *, cell: bool = False) -> str:
+    """Return a sentence in which nothing is Markdown or HTML: words that could be are code spans."""
+    words = safe(text).split()
+    return " ".join(_word(word, first=not position, cell=cell) for position, word in enumerate(words))
 
 
-def code(text: str) -> str:
-    """Return text as a code span; a fence one backtick longer than any run inside keeps it closed."""
-    text = safe(text).replace("|", "\\|") or " "
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * (longest + 1)
-    pad = " " if text.startswith("`") or text.endswith("`") else ""
+def _word(word: str, *, first: bool, cell: bool) -> str:
+    if not _SPECIAL.search(word) and not (first and _MARKER.fullmatch(word)):
+        return word
+    found = _AROUND.fullmatch(word)
+    before, inner, after = found.groups() if found is not None else ("", word, "")
+    if not inner:  # a list marker, or punctuation alone
+        return code(word, cell=cell)
+    return f"{before}{code(inner, cell=cell)}{after}"
+
+
+def code(text: str, *, cell: bool = False) -> str:
+    """Return text as a code span; a fence one backtick longer than any run inside keeps it closed. In a ``cell`` of a
+    table a bar is escaped, which there holds inside of code too."""
+    text = safe(text) or " "
+    fence = _fence(text, 1)
+    outer = text[0] + text[-1]
+    pad = " " if "`" in outer or (outer == "  " and text.strip()) else ""
+    if cell:
+        text = text.replace("|", "\\|")
     return f"{fence}{pad}{text}{pad}{fence}"
+
+
+def _fence(text: str, least: int) -> str:
+    return "`" * max([least, *(len(run) + 1 for run in re.findall("`+", text))])
 
 
 def _cut(text: str) -> str:
@@ -107,16 +133,18 @@ def _cut(text: str) -> str:
 
 def _verdict(report: Report, view: View) -> list[str]:
     verdict = report.verdict
-    headline = escape(verdict.headline.removeprefix(verdict.outcome))
-    lines = [f"### imgdiff: **{verdict.outcome}**{headline}", "", f"Evidence: {verdict.confidence}.", ""]
-    lines += [f"- {escape(_cut(reason))}" for reason in verdict.reasons]
+    headline = prose(verdict.headline.removeprefix(verdict.outcome))
+    lines = [f"### imgdiff: **{verdict.outcome}** {headline}", "", f"Evidence: {verdict.confidence}.", ""]
+    lines += [f"- {prose(_cut(reason))}" for reason in verdict.reasons]
     lines += ["", "| | image | manifest or config | platform | files |", "|---|---|---|---|---:|"]
     for side, image in (("a", report.image_a), ("b", report.image_b)):
         lines.append(f"| {side} | {_image(image)} |")
     if report.argv:
-        lines += ["", "```console", "$ " + safe(shlex.join(report.argv)).replace("```", "'''"), "```"]
+        command = safe(shlex.join(report.argv))
+        fence = _fence(command, 3)
+        lines += ["", f"{fence}console", f"$ {command}", fence]
     if narrowed := narrowing(view):
-        lines += ["", escape(narrowed)]
+        lines += ["", prose(narrowed)]
     lines.append("")
     return lines
 
@@ -124,9 +152,8 @@ def _verdict(report: Report, view: View) -> list[str]:
 def _image(image: ImageSummary) -> str:
     digest = image.manifest_digest or image.config_digest
     files = f"{image.files:,} ({size_text(image.bytes)})"
-    return " | ".join(
-        (f"{code(image.reference)} ({image.source})", code(digest) if digest else "none", escape(image.platform), files)
-    )
+    name = f"{code(image.reference, cell=True)} ({prose(image.source, cell=True)})"
+    return " | ".join((name, code(digest, cell=True) if digest else "none", prose(image.platform, cell=True), files))
 
 
 def _sections(report: Report, view: View) -> Iterator[tuple[str, list[str]]]:
@@ -138,40 +165,44 @@ def _sections(report: Report, view: View) -> Iterator[tuple[str, list[str]]]:
     if weigh:
         yield f"Differences that bear on a role ({share(len(bearing), weigh)})", list(_bearing(bearing, roles))
     if report.config:
-        yield f"Image config ({len(report.config):,})", list(_config(report))
-    if report.resolution:
-        yield f"Names that resolve differently ({len(report.resolution):,})", list(_resolution(report))
+        yield f"Image config ({len(report.config):,})", list(_config(config_changes(report)))
+    if names := resolutions(report):
+        yield f"Names that resolve differently ({len(names):,})", list(_resolution(names))
     differing, same = owner_rows(report, view)
     if differing or same:
         all_differing, all_same = owner_rows(report, View())
         counts = share(len(differing), len(all_differing)), share(len(same), len(all_same))
         yield f"Owners (differ: {counts[0]}; the same to the byte: {counts[1]})", list(_owners(report, view))
-    if report.blindspots:
-        yield f"Blindspots ({len(report.blindspots):,})", list(_blindspots(report))
+    if spots := blindspots(report):
+        yield f"Blindspots ({len(spots):,})", list(_blindspots(spots))
     if report.verdict.caveats:
-        yield "Not covered", [f"- {escape(text)}" for text in caveats(report)]
+        yield f"Not covered ({len(report.verdict.caveats):,})", [f"- {prose(text)}" for text in caveats(report)]
     if report.verdict.settle:
-        yield "What would settle it", [f"- {escape(text)}" for text in report.verdict.settle]
+        yield "What would settle it", [f"- {prose(text)}" for text in report.verdict.settle]
     light = len(report.changes) - weigh
     if light or report.mtime_only:
         yield f"Differences that bear on no role ({share(len(rest), light)})", list(_rest(report, rest, roles))
-    if report.integrity:
+    if found := integrity(report):
         yield (
-            f"Each image against itself ({len(report.integrity):,})",
-            [f"- {item.image}: {escape(item.message)} ({item.code})" for item in report.integrity],
+            f"Each image against itself ({len(found):,})",
+            [f"- {sides}: {prose(message)} ({word})" for sides, message, word in found],
         )
 
 
-def _bearing(changes: Iterable[JudgedChange], roles: Sequence[str]) -> Iterator[str]:
-    for judged in changes:
-        owners = ", ".join(dict.fromkeys((*judged.owner_names_b, *judged.owner_names_a)))
-        yield f"- {code(moved_text(judged))} ({effect_text(judged)}; {escape(owners)})"
-        if judged.change.delta is not None:
-            yield f"  {escape(_cut(judged.change.delta.reason))}"
-        for role in roles:
-            evidence = judged.load[role]
-            chain = chain_text(evidence) or evidence.note or ""
-            yield f"  - {role}: **{evidence.level}**, {judged.bears[role]}" + (f": {code(chain)}" if chain else "")
+def _bearing(changes: Sequence[JudgedChange], roles: Sequence[str]) -> Iterator[str]:
+    for group in alike(changes, roles):
+        for paths, what in group.members:
+            yield from (f"- {code(path)}" for path in paths)
+            yield f"  {prose(_cut(what))}"
+        for names, text, _ in group.evidence:
+            yield f"  - {', '.join(names)}: {_level(text)}"
+
+
+def _level(text: str) -> str:
+    """Return "**eager** (stands): `chain`" of what is said of a role."""
+    level, _, chain = text.partition(": ")
+    word, _, rest = level.partition(" ")
+    return f"**{word}** {rest}" + (f": {code(chain)}" if chain else "")
 
 
 def _owners(report: Report, view: View) -> Iterator[str]:
@@ -191,7 +222,8 @@ def _owners(report: Report, view: View) -> Iterator[str]:
                 tally.attributes,
                 row.loaded,
             )
-            cells = (code(row.name), escape(version_text(row)), *(number(count) for count in counts))
+            version = prose(version_text(row), cell=True)
+            cells = (code(row.name, cell=True), version, *(number(count) for count in counts))
             yield f"| {' | '.join(cells)} |"
         yield ""
     if same:
@@ -199,37 +231,36 @@ def _owners(report: Report, view: View) -> Iterator[str]:
         yield ""
         for row in sorted(same, key=lambda row: (-row.tally.files_b, row.name)):
             root = f", {code(row.tally.root_b)}" if row.tally.root_b else ""
-            name = f"{code(row.name)} {escape(version_text(row))}".rstrip()
+            name = f"{code(row.name)} {prose(version_text(row))}".rstrip()
             yield f"- {name}, {counted(row.tally.files_b, 'file')}{root}"
 
 
 def _rest(report: Report, rest: Sequence[JudgedChange], roles: Sequence[str]) -> Iterator[str]:
     for why, owner, members in groups(rest, roles):
         example = (", e.g. " if len(members) > 1 else ": ") + code(moved_text(members[0]))
-        yield f"- {len(members):,} of {code(owner)}, {escape(_cut(why))}{example}"
+        yield f"- {len(members):,} of {code(owner)}, {prose(_cut(why))}{example}"
     if report.mtime_only:
         yield f"- {mtime_text(report.mtime_only)}"
 
 
-def _config(report: Report) -> Iterator[str]:
+def _config(changes: Sequence[ConfigChange]) -> Iterator[str]:
     yield "| field | a | b | bears | why |"
     yield "|---|---|---|---|---|"
-    for change in report.config:
-        name = f"{change.field} {code(change.name)}" if change.name else change.field
-        a, b = ("(none)" if value is None else code(_cut(value)) for value in (change.a, change.b))
-        yield f"| {name} | {a} | {b} | {change.bears} | {escape(change.reason)} |"
+    for change in changes:
+        name = f"{change.field} {code(change.name, cell=True)}" if change.name else change.field
+        a, b = ("(none)" if value is None else code(_cut(value), cell=True) for value in (change.a, change.b))
+        yield f"| {name} | {a} | {b} | {change.bears} | {prose(change.reason, cell=True)} |"
 
 
-def _resolution(report: Report) -> Iterator[str]:
-    for item in report.resolution:
-        a = "nothing" if item.a is None else code(path_text(item.a.path))
-        b = "nothing" if item.b is None else code(path_text(item.b.path))
-        yield f"- {item.role}: {item.kind} {code(item.name)} ({item.level}): {a} \u2192 {b}"
+def _resolution(names: Sequence[Resolution]) -> Iterator[str]:
+    for item in names:
+        a, b = ("nothing" if path is None else code(path) for path in (item.a, item.b))
+        yield f"- {', '.join(item.roles)}: {item.what} {code(item.name)} ({item.level}): {a} \u2192 {b}"
 
 
-def _blindspots(report: Report) -> Iterator[str]:
-    for spot in report.blindspots:
-        where = f"{spot.image}: " if spot.image else ""
-        path = f" {code(path_text(spot.path))}" if spot.path is not None else ""
+def _blindspots(spots: Sequence[Blind]) -> Iterator[str]:
+    for spot in spots:
+        where = f"{spot.sides}: " if spot.sides else ""
+        path = f" {code(spot.path)}" if spot.path is not None else ""
         roles = f" (blocks {', '.join(spot.roles)})" if spot.roles else " (blocks no role)"
-        yield f"- {where}{escape(spot.what)}{path}: {escape(spot.reason)}{roles}"
+        yield f"- {where}{prose(spot.what)}{path}: {prose(spot.reason)}{roles}"
