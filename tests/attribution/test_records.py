@@ -5,7 +5,6 @@ import hashlib
 import pytest
 
 from imgdiff.attribution import Records, attribute
-
 from tests.attribution.claims import (
     INTERPRETER,
     SITE,
