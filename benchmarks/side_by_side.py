@@ -207,11 +207,9 @@ def imgdiff(layouts: list[Path], work: Path, limit: float) -> Iterator[Way]:
             yield Way(f"imgdiff, {name}", cost, 0, f"failed: {cost.err.strip()[-200:]}")
             return
         yield Way(f"imgdiff, {name}", cost, disk(cache), told(json.loads(out.read_text("utf-8"))))
-        if name == "cold":
-            yield from split(layouts, limit)
 
 
-def split(layouts: list[Path], limit: float) -> Iterator[Way]:
+def stages(layouts: list[Path], _: Path, limit: float) -> Iterator[Way]:
     """Where a cold run spends its time, and what it costs up to the answer that the other tools give, file by file."""
     cost = run([sys.executable, Path(__file__).with_name("stages.py"), *layouts, "--json"], limit=limit)
     if cost.code != 0:
@@ -248,9 +246,13 @@ def measured(layouts: list[Path], work: Path, limit: float, only: list[str]) -> 
             return False
         return True
 
-    ways: list[tuple[str, Callable[[list[Path], Path, float], Iterator[Way]]]] = [("imgdiff", imgdiff), ("syft", syft)]
+    ways: list[tuple[str, Callable[[list[Path], Path, float], Iterator[Way]]]] = [
+        ("imgdiff", imgdiff),
+        ("stages", stages),
+        ("syft", syft),
+    ]
     for name, way in ways:
-        if wanted(name, None if name == "imgdiff" else name):
+        if wanted(name, "syft" if name == "syft" else None):
             yield from way(layouts, work, limit)
     if not wanted("umoci", "umoci") and not wanted("diffoscope", "diffoscope"):
         return
@@ -279,7 +281,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "imgdiff-side-by-side")
     parser.add_argument("--limit", type=float, default=600, help="seconds for one run of a tool (default: %(default)s)")
     parser.add_argument("--tools", type=Path, help="a directory to search for the tools before PATH")
-    parser.add_argument("--only", nargs="+", default=[], help="of imgdiff, umoci, syft, diffoscope")
+    parser.add_argument("--only", nargs="+", default=[], help="of imgdiff, stages, syft, umoci, diffoscope")
     parser.add_argument("--keep", action="store_true", help="keep the pair that was built, for another run")
     parser.add_argument("--compare-syft", nargs=2, type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
