@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -38,6 +39,15 @@ class _Main(click.Group):
             return super().invoke(ctx)
         except BrokenPipeError as error:  # click itself would end with 1, which says "stands"
             raise _ClosedPipeError from error
+
+
+class _CacheDirectory(click.Path):
+    """A directory; an empty word would be the working directory, which nobody means."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("it is empty; name a directory, or say --no-cache", param, ctx)
+        return super().convert(value, param, ctx)
 
 
 class _ClosedPipeError(Exception):
@@ -94,7 +104,7 @@ def cli() -> None:
     help="Show this owner's differences only. May be given several times.",
 )
 @click.option("--loaded", is_flag=True, help="Show only what some role loads.")
-@click.option("--cache-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the cache lies.")
+@click.option("--cache-dir", type=_CacheDirectory(path_type=Path, file_okay=False), help="Where the cache lies.")
 @click.option("--no-cache", is_flag=True, help="Use a temporary cache and remove it.")
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes to use; all cores by default.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no summary.")
@@ -129,7 +139,7 @@ def diff_command(
     """
     targets = _targets(formats, outputs)
     _check_outputs(outputs)
-    if a == b:
+    if a == b or _place(a) == _place(b):
         raise UsageError("both references are the same", "name two images, or two tags or digests of one layout")
     options = pipeline.Options(
         platform=platform,
@@ -155,6 +165,15 @@ def diff_command(
     if not quiet and any(path is not None or format_ != "terminal" for format_, path in targets):
         click.echo(summary(report), err=True)
     sys.exit(EXIT_CODES[report.verdict.outcome])
+
+
+def _place(reference: str) -> tuple[str, str]:
+    """Return what a reference without tag or digest names, however its path is spelled; another one as it is."""
+    scheme, colon, rest = reference.partition(":")
+    for before, path in (("", reference), (scheme, rest if colon else "")):
+        if path and "\0" not in path and os.path.lexists(path):
+            return before, os.path.realpath(path)
+    return "", reference
 
 
 def _targets(formats: tuple[str, ...], outputs: tuple[Path, ...]) -> list[tuple[str, Path | None]]:
@@ -230,7 +249,9 @@ def cache_group() -> None:
     """Show, clear or shrink the cache of layer indexes and facts."""
 
 
-_cache_dir = click.option("--cache-dir", type=click.Path(path_type=Path, file_okay=False), help="Where the cache lies.")
+_cache_dir = click.option(
+    "--cache-dir", type=_CacheDirectory(path_type=Path, file_okay=False), help="Where the cache lies."
+)
 
 
 @cache_group.command("info")
@@ -242,12 +263,27 @@ def cache_info(cache_dir: Path | None) -> None:
             click.echo(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
 
 
+_quiet = click.option("-q", "--quiet", is_flag=True, help="Say nothing of what was freed.")
+
+
 @cache_group.command("clear")
 @_cache_dir
-def cache_clear(cache_dir: Path | None) -> None:
+@_quiet
+def cache_clear(cache_dir: Path | None, quiet: bool) -> None:
     """Remove everything that is cached."""
     with Store.open(cache_dir) as store:
+        before = store.info()
         store.clear()
+        _say_freed(store, before, quiet)
+
+
+def _say_freed(store: Store, before: Mapping[str, str | int], quiet: bool) -> None:
+    after = store.info()
+    layers, freed = (max(0, int(before[name]) - int(after[name])) for name in ("layers", "bytes"))
+    if not quiet:
+        noun = "layer" if layers == 1 else "layers"
+        place = safe(str(store.directory))
+        click.echo(f"freed {freed / 1e6:,.1f} MB ({layers:,} {noun}) in {place}", err=True)
 
 
 @cache_group.command("prune", short_help="Remove what was not used for longest.")
@@ -260,10 +296,13 @@ def cache_clear(cache_dir: Path | None) -> None:
     help="How large the cache may stay, in megabytes.",
 )
 @_cache_dir
-def cache_prune(max_size: int, cache_dir: Path | None) -> None:
+@_quiet
+def cache_prune(max_size: int, cache_dir: Path | None, quiet: bool) -> None:
     """Remove what was not used for longest, until the cache fits in --max-size megabytes."""
     with Store.open(cache_dir) as store:
+        before = store.info()
         store.prune(max_size * 1_000_000)
+        _say_freed(store, before, quiet)
 
 
 class _Terminated(KeyboardInterrupt):

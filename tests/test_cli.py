@@ -89,8 +89,11 @@ def test_exit_codes(other: str, code: int, word: str, images: Path, shell: Shell
         (("a", "b", "--entry", "python 'x"), "No closing quotation"),
         (("a", "b", "--entry", " "), "--entry is empty"),
         (("a", "a"), "both references are the same"),
+        (("./a", "a"), "both references are the same"),
+        (("oci:./a/", "oci:a"), "both references are the same"),
         (("a", "nowhere"), "'nowhere'"),
         (("a", "b", "--cache-dir", "file"), "file"),
+        (("a", "b", "--cache-dir", ""), "it is empty"),
     ],
 )
 def test_wrong_usage_is_one_sentence(arguments: tuple[str, ...], words: str, images: Path, shell: Shell) -> None:
@@ -472,10 +475,13 @@ def test_cache_info_clear_and_prune(images: Path, shell: Shell) -> None:
     assert shell.fork(images / "a", images / "code", "--cache-dir", "c").code == 1
     info = dict(line.split(": ") for line in shell.run("cache", "info", "--cache-dir", "c").out.splitlines())
     assert (info["layers"], int(info["facts"].replace(",", "")) > 0) == ("2", True)
-    assert shell.fork("cache", "prune", "--max-size", "0", "--cache-dir", "c") == Ran(0, "", "")
+    pruned = shell.fork("cache", "prune", "--max-size", "0", "--cache-dir", "c")
+    assert (pruned.code, pruned.out) == (0, "")
+    assert pruned.err.startswith("freed ")
+    assert pruned.err.endswith(" MB (2 layers) in c\n")
     assert "layers: 0\n" in shell.fork("cache", "info", "--cache-dir", "c").out
     assert shell.fork(images / "a", images / "code", "--cache-dir", "c").code == 1
-    assert shell.fork("cache", "clear", "--cache-dir", "c") == Ran(0, "", "")
+    assert shell.fork("cache", "clear", "--cache-dir", "c", "-q") == Ran(0, "", "")
     assert "layers: 0\n" in shell.fork("cache", "info", "--cache-dir", "c").out
 
 
