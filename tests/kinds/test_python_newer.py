@@ -91,6 +91,16 @@ def test_the_standard_library_gives_the_same_trees() -> None:
     assert compared > 80
 
 
+def test_the_standard_library_gives_the_same_facts(monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = [path.read_bytes() for path in sorted(STDLIB.glob("*.py"))[::6]]
+    expected = [python.facts(source) for source in sources]
+    parse = newer.parse
+    monkeypatch.setattr(sys.modules["imgdiff.kinds.python.facts"], "parse", lambda source: None)
+    monkeypatch.setattr(newer, "parse", lambda source: parse(source, every=True))
+    assert [python.facts(source) for source in sources] == expected
+    assert all(isinstance(facts, ModuleFacts) for facts in expected)
+
+
 @pytest.mark.parametrize(
     "source",
     [
