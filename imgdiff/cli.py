@@ -17,7 +17,7 @@ import click
 
 from imgdiff import about, pipeline
 from imgdiff.errors import ImgdiffError, UsageError
-from imgdiff.reports import EXIT_CODES, FORMATS, View, progress, render, safe, summary
+from imgdiff.reports import EXIT_CODES, FORMATS, View, progress, render, safe, summary, transferred
 from imgdiff.store import Store
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -106,6 +106,7 @@ def cli() -> None:
 @click.option("--loaded", is_flag=True, help="Show only what some role loads.")
 @click.option("--cache-dir", type=_CacheDirectory(path_type=Path, file_okay=False), help="Where the cache lies.")
 @click.option("--no-cache", is_flag=True, help="Use a temporary cache and remove it.")
+@click.option("--insecure", is_flag=True, help="Allow plain HTTP and unverified TLS for registries.")
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes to use; all cores by default.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no summary.")
 @click.option("-v", "--verbose", count=True, help="Show all rows and whole chains; twice: every file.")
@@ -123,6 +124,7 @@ def diff_command(
     loaded: bool,
     cache_dir: Path | None,
     no_cache: bool,
+    insecure: bool,
     jobs: int | None,
     quiet: bool,
     verbose: int,
@@ -134,6 +136,7 @@ def diff_command(
     \b
     oci:DIR[:TAG][@DIGEST]   oci-archive:FILE[:TAG]   docker-archive:FILE[:TAG]
     dir:DIR                  rootfs:DIR (a plain root file system)
+    registry:[HOST[:PORT]/]NAME[:TAG][@DIGEST]
 
     Exit codes: 0 identical or killed, 1 stands, 3 undecided, 2 trouble.
     """
@@ -151,6 +154,7 @@ def diff_command(
         cache=not no_cache,
         jobs=jobs,
         argv=("imgdiff", *sys.argv[1:]),
+        insecure=insecure,
     )
     with progress.display(enabled=not quiet and sys.stderr.isatty()) as shown:
         report = pipeline.diff(a, b, options, shown)
@@ -164,6 +168,9 @@ def diff_command(
         _write(path, text)
     if not quiet and any(path is not None or format_ != "terminal" for format_, path in targets):
         click.echo(summary(report), err=True)
+    moved = transferred(report)
+    if not quiet and moved is not None:
+        click.echo(moved, err=True)
     sys.exit(EXIT_CODES[report.verdict.outcome])
 
 

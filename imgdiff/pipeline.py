@@ -58,6 +58,7 @@ class Options(msgspec.Struct, frozen=True):
     roles that the claim is about (default: the profile's engine roles). ``accept``: levels taken as not loaded.
     ``profile``: an engine profile by name (default: recognised). ``cache_dir``: None for the user's own; ``cache``
     False for a temporary one. ``jobs``: processes (default: all cores). ``argv``: for the report.
+    ``insecure``: plain HTTP and unverified TLS are allowed for registries.
     """
 
     platform: str | None = None
@@ -69,6 +70,7 @@ class Options(msgspec.Struct, frozen=True):
     cache: bool = True
     jobs: int | None = None
     argv: tuple[str, ...] = ()
+    insecure: bool = False
 
 
 class Indexed(msgspec.Struct, frozen=True):  # holds live objects: never serialised
@@ -91,7 +93,7 @@ def diff(
     options = options or Options()
     _check(options)
     with _no_collector(), open_store(options) as store:
-        image_a, image_b = (_opened(reference, options.platform) for reference in (reference_a, reference_b))
+        image_a, image_b = (_opened(reference, options) for reference in (reference_a, reference_b))
         images = (image_a, image_b)
         pair = recall.key(images, (options.entry, options.roles, options.accept, options.profile))
         known = None if pair is None else recall.load(store, pair, images, tuple(configs.redact_argv(options.argv)))
@@ -113,9 +115,9 @@ def _fresh(images: tuple[Image, Image], store: Store, options: Options, progress
         facts.close()
 
 
-def _opened(reference: str, platform: str | None) -> Image:
+def _opened(reference: str, options: Options) -> Image:
     """Open an image; from here on its reference is as it may be shown."""
-    image = sources.open_image(reference, platform)
+    image = sources.open_image(reference, options.platform, insecure=options.insecure)
     return msgspec.structs.replace(image, reference=configs.redact_text(image.reference))
 
 

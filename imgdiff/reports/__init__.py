@@ -7,9 +7,9 @@ from collections.abc import Callable
 from imgdiff.errors import UsageError
 from imgdiff.model import Report
 from imgdiff.reports import json_v1, markdown, progress, terminal
-from imgdiff.reports._view import EXIT_CODES, View, safe
+from imgdiff.reports._view import EXIT_CODES, View, safe, size_text
 
-__all__ = ["EXIT_CODES", "FORMATS", "View", "progress", "render", "safe", "summary"]
+__all__ = ["EXIT_CODES", "FORMATS", "View", "progress", "render", "safe", "summary", "transferred"]
 
 
 def _terminal(report: Report, view: View, color: bool, width: int) -> str:
@@ -41,3 +41,13 @@ def render(report: Report, format_: str, view: View, *, color: bool = False, wid
 def summary(report: Report) -> str:
     """Return the verdict as one plain line."""
     return f"{safe(report.verdict.headline)} [{report.verdict.confidence} evidence]"
+
+
+def transferred(report: Report) -> str | None:
+    """Return what came over a network as one plain line; None where nothing does."""
+    said = [
+        f"{size_text(image.transfer[0])} for {side} ({size_text(image.transfer[1])} of its layers were not needed)"
+        for side, image in (("a", report.image_a), ("b", report.image_b))
+        if image.transfer is not None
+    ]
+    return f"fetched {' and '.join(said)}" if said else None

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from imgdiff.errors import ImageError, UnknownReferenceError
 from imgdiff.model import Image
-from imgdiff.sources import archive, layout, rootfs
+from imgdiff.sources import archive, layout, registry, rootfs
 from imgdiff.sources._files import reason
 from imgdiff.sources._platform import parse_platform
 from imgdiff.sources._reference import Reference, parse_reference
@@ -36,7 +36,7 @@ class Source(Protocol):
 SOURCES: tuple[Source, ...] = (layout, archive, rootfs)  # the first that recognises a reference reads it
 
 
-def open_image(reference: str, platform: str | None = None) -> Image:
+def open_image(reference: str, platform: str | None = None, *, insecure: bool = False) -> Image:
     """Return the image that a reference names, for a platform ``os/arch[/variant]`` where it holds several.
 
     ``reference`` is ``[scheme:]path[:tag][@digest]``. A bare path is recognised by what lies there. Schemes: ``oci``,
@@ -44,14 +44,20 @@ def open_image(reference: str, platform: str | None = None) -> Image:
     system), ``rootfs``. A path that exists wins over a tag. Without a platform, an index gives the host's, else the
     only one that is there; attestations are passed over.
 
+    ``registry:NAME`` (or ``docker://NAME``, as skopeo writes it) is read from its registry; ``insecure`` allows plain
+    HTTP and unverified TLS there.
+
     Raises:
         UnknownReferenceError: the reference names nothing, or nothing that is an image.
         ImageError: there is an image that can't be used, or several that could be meant (the sentence lists them).
         BlobError: a manifest, config or layer is missing, or has not the size or digest that is stated.
+        ServiceError: a registry can't be reached, or refuses.
         UsageError: the platform is no ``os/arch[/variant]``.
     """
     if platform is not None:
         parse_platform(platform)
+    if registry.is_named(reference):
+        return registry.open_registry(reference, platform, registry.Options(insecure=insecure))
     parsed = parse_reference(reference, tuple(scheme for source in SOURCES for scheme in source.SCHEMES))
     try:
         for source in SOURCES:

@@ -127,7 +127,6 @@ def test_a_path_that_looks_like_a_scheme(tmp_path: Path, monkeypatch: pytest.Mon
         ("ubuntu", "ubuntu"),
         ("ghcr.io/x/y@sha256:" + "0" * 64, "ghcr.io/x/y@sha256:" + "0" * 64),
         ("localhost:5000/x/y:1.0-rc1", "localhost:5000/x/y:1.0-rc1"),
-        ("docker://vllm/vllm-openai:v1", "vllm/vllm-openai:v1"),
         ("docker-daemon:vllm/vllm-openai:v1", "vllm/vllm-openai:v1"),
     ],
 )

@@ -19,9 +19,15 @@ from imgdiff.sources.registry._options import Options
 if TYPE_CHECKING:
     from imgdiff.model import Image
 
-__all__ = ["SCHEME", "Options", "open_registry"]
+__all__ = ["SCHEME", "Options", "is_named", "open_registry"]
 
 SCHEME = "registry"
+_PREFIXES = ("docker://", "registry://", "registry:")
+
+
+def is_named(reference: str) -> bool:
+    """Tell whether a reference says outright that it is in a registry."""
+    return reference.startswith(_PREFIXES)
 
 
 def open_registry(reference: str, platform: str | None = None, options: Options | None = None) -> Image:
@@ -59,7 +65,7 @@ def open_registry(reference: str, platform: str | None = None, options: Options 
 
 def strip_scheme(reference: str) -> str:
     """Return a reference without ``registry:`` or ``docker://``; ``registry:5000/x`` is a host with a port."""
-    for scheme in ("docker://", "registry://", "registry:"):
+    for scheme in _PREFIXES:
         if reference.startswith(scheme):
             rest = reference.removeprefix(scheme)
             port, slash, _ = rest.partition("/")

@@ -157,44 +157,35 @@ def layer_bytes(*images: Image) -> dict[str, int]:
     }
 
 
-def run(proxy: Proxy, monkeypatch: pytest.MonkeyPatch, cache: Path, *sides: str) -> Report:
+def run(proxy: Proxy, cache: Path, *sides: str) -> Report:
     """Compare two images, those without a scheme in the registry behind the proxy."""
-
-    def opened(reference: str, platform: str | None = None) -> Image:
-        return open_registry(reference, platform, INSECURE) if "localhost:" in reference else open_image(reference)
-
-    monkeypatch.setattr("imgdiff.sources.open_image", opened)
-    names = [side if ":" in side else f"{proxy.address}/imgdiff/x:{side}" for side in sides]
-    return pipeline.diff(names[0], names[1], pipeline.Options(cache_dir=cache))
+    names = [side if ":" in side else f"registry:{proxy.address}/imgdiff/x:{side}" for side in sides]
+    return pipeline.diff(names[0], names[1], pipeline.Options(cache_dir=cache, insecure=True))
 
 
-def test_a_shared_layer_comes_once_and_a_cached_one_never(
-    proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_shared_layer_comes_once_and_a_cached_one_never(proxy: Proxy, tmp_path: Path) -> None:
     images = [open_registry(f"{proxy.address}/imgdiff/x:{tag}", None, INSECURE) for tag in "ab"]
     each = layer_bytes(*images)
     base = next(iter(layer_bytes(images[0])))
     proxy.clear()
-    cold = run(proxy, monkeypatch, tmp_path / "cache", "a", "b")
+    cold = run(proxy, tmp_path / "cache", "a", "b")
     for digest, size in each.items():
         assert proxy.sent(digest) == size
     fetched, saved = cold.image_a.transfer or (0, 0), cold.image_b.transfer or (0, 0)
     assert fetched[0] + saved[0] == proxy.sent("imgdiff/x")
     assert (fetched[1], saved[1]) == (0, each[base])
     proxy.clear()
-    warm = run(proxy, monkeypatch, tmp_path / "cache", "a", "b")
+    warm = run(proxy, tmp_path / "cache", "a", "b")
     assert not any(proxy.sent(digest) for digest in each)
     assert warm.image_a.transfer is not None
     assert warm.image_a.transfer[1] == sum(layer_bytes(images[0]).values())
 
 
-def test_a_layer_that_lies_on_disk_is_not_fetched(
-    proxy: Proxy, layout: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_layer_that_lies_on_disk_is_not_fetched(proxy: Proxy, layout: Path, tmp_path: Path) -> None:
     image = open_registry(f"{proxy.address}/imgdiff/x:a", None, INSECURE)
     base, own = layer_bytes(image)
     proxy.clear()
-    report = run(proxy, monkeypatch, tmp_path / "cache", "a", f"oci:{layout}:b")
+    report = run(proxy, tmp_path / "cache", "a", f"oci:{layout}:b")
     assert proxy.sent(base) == 0
     assert proxy.sent(own) == layer_bytes(image)[own]
     assert report.image_b.transfer is None
