@@ -17,7 +17,8 @@ from tests.services.faults import Proxy
 from tests.services.registries import push
 from tests.sources.registry.conftest import BASE, FIRST, INSECURE
 from tests.sources.test_engines import write_multi
-from tests.support.images import digest_of, put_image, put_json, write_index, write_layout
+from tests.support.elf import Elf, elf_bytes
+from tests.support.images import Member, digest_of, put_image, put_json, tar_bytes, write_index, write_layout
 
 SCHEMA_2 = "application/vnd.docker.distribution.manifest.v2+json"
 
@@ -189,3 +190,26 @@ def test_a_layer_that_lies_on_disk_is_not_fetched(proxy: Proxy, layout: Path, tm
     assert proxy.sent(base) == 0
     assert proxy.sent(own) == layer_bytes(image)[own]
     assert report.image_b.transfer is None
+
+
+def test_what_is_read_twice_is_counted_twice_and_then_cached(proxy: Proxy, plain: str, tmp_path: Path) -> None:
+    """Changed libraries are read again, to tell what in them differs: the layers that hold them, and no others."""
+    for tag, text in (("a", "one"), ("b", "two")):
+        library = Member("usr/lib/libx.so", elf_bytes(Elf(soname="libx.so", strings=(text,))))
+        write_layout(tmp_path / tag, [BASE, tar_bytes([library])], {}, tag=tag)
+        push(f"oci:{tmp_path / tag}:{tag}", f"{plain}/elf:{tag}")
+    names = [f"registry:{proxy.address}/elf:{tag}" for tag in "ab"]
+    images = [open_registry(name, None, INSECURE) for name in names]
+    options = pipeline.Options(cache_dir=tmp_path / "cache", insecure=True)
+    proxy.clear()
+    report = pipeline.diff(names[0], names[1], options)
+    assert [change.change.path for change in report.changes] == [b"usr/lib/libx.so"]
+    (base, own_a), (_, own_b) = (layer_bytes(image) for image in images)
+    assert [len(proxy.requests(digest)) for digest in (base, own_a, own_b)] == [1, 2, 2]
+    counted = sum(image.transfer[0] for image in (report.image_a, report.image_b) if image.transfer)
+    assert counted == proxy.sent("/v2/elf/")
+    proxy.clear()
+    question = pipeline.Options(cache_dir=tmp_path / "cache", insecure=True, accept=("dormant",))  # another one
+    again = pipeline.diff(names[0], names[1], question)
+    assert [change.change.delta for change in again.changes] == [change.change.delta for change in report.changes]
+    assert not any(proxy.requests(digest) for digest in (base, own_a, own_b))
