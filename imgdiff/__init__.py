@@ -38,11 +38,12 @@ def diff(
     cache_dir: Path | None = None,
     cache: bool = True,
     jobs: int | None = None,
+    insecure: bool = False,
 ) -> Report:
     """Compare two images and return the report.
 
     Args:
-        a: Reference of the first image, as on the command line (``DIR``, ``oci:DIR:TAG``, ``docker-archive:FILE``).
+        a: Reference of the first image, as on the command line (``DIR``, ``oci:DIR:TAG``, ``registry:NAME``).
         b: Reference of the second one.
         platform: ``os/arch[/variant]`` to pick from an index.
         entry: A command line instead of the images' own (a bare module name means ``python -m``).
@@ -52,6 +53,7 @@ def diff(
         cache_dir: Where the cache lies (default: the user's cache directory).
         cache: False uses a temporary cache that is removed afterwards.
         jobs: Processes to use (default: all cores).
+        insecure: Allow plain HTTP and unverified TLS for registries.
 
     Raises:
         ImgdiffError: an image can't be read or used; ``str(error)`` is one sentence, ``error.hint`` says what to do.
@@ -71,6 +73,7 @@ def diff(
             cache_dir=cache_dir,
             cache=cache,
             jobs=jobs,
+            insecure=insecure,
         ),
     )
 

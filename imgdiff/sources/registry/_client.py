@@ -156,7 +156,7 @@ class Registry:
         if answer.status == 404:
             raise BlobError(
                 f"{self.name.repository} lacks {what}",
-                "the index lists it and the registry does not hold it: push the image again, or ask for another",
+                "it is listed and not held: push the image again, or ask for another",
             )
         if answer.status != 200:
             raise self.trouble(answer, what)
