@@ -104,10 +104,14 @@ class Authorizer:
             self._looked = True
         return self._login
 
+    def logged_in(self) -> bool:
+        """Tell whether a login was asked for and there is one."""
+        return self._login is not None
+
     def refused(self) -> ServiceError:
         """Return the error for a registry that does not let us in."""
         name, domain = self._name.repository, self._name.domain
-        if self._looked and self._login is not None:
+        if self.logged_in():
             return ServiceError(
                 f"{domain} refuses the login that docker's configuration has for it, or has no {name}",
                 f"log in again, docker login {domain}, and check the name",

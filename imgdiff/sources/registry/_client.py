@@ -109,7 +109,7 @@ class Registry:
             return ServiceError(
                 f"{domain} allows no more requests for now{words}",
                 (f"wait {wait:.0f} s" if wait else "wait a while")
-                + ("" if self._auth.header else f", or log in: docker login {domain}"),
+                + ("" if self._auth.logged_in() else f", or log in: docker login {domain}"),
             )
         if answer.status == 403 or code == "DENIED":
             return self._auth.refused()
