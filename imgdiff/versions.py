@@ -18,6 +18,7 @@ _BUILD_LABEL = re.compile(r"^(g[0-9a-f]{6,40}|git[.a-z0-9]*|d\d{8}|[0-9a-f]{7,40
 _VERSION_LIKE = re.compile(
     r"(?<![\w.])v?(\d+(?:\.\d+)+(?:[._-]?(?:a|b|c|rc|alpha|beta|pre|preview|post|rev|r|dev)\.?\d*)*(?:\+[\w.]+)?)"
 )
+_NUMBERS = re.compile(r"\d+(?:\.\d+)*")
 _MOST_LINES = 5
 
 
@@ -41,16 +42,16 @@ class _Asking:
 
     def __init__(self, sides: Sequence[tuple[Attribution, FactSource, Trace]]) -> None:
         self._sides = sides
-        self._known: dict[tuple[int, str], dict[bytes, Hop]] = {}
+        self._known: dict[tuple[int, str], dict[Hop, None]] = {}
 
-    def places(self, side: int, name: str) -> dict[bytes, Hop]:
-        """Return the places in one image's reached code by the path of the file."""
+    def places(self, side: int, name: str) -> dict[Hop, None]:
+        """Return the places in one image's reached code."""
         known = self._known.get((side, name))
         if known is None:
             known = self._known[side, name] = {}
             for role in self._sides[side][2].roles.values():
                 for hop in role.asks_version(name):
-                    known.setdefault(hop.path, hop)
+                    known[hop] = None
         return known
 
 
@@ -183,18 +184,33 @@ def _gates(
     own = {path for path in (change.path_a, change.path_b) if path is not None}
     seen: set[tuple[bytes, str]] = set()
     for side, (_, facts, _) in enumerate(sides):
-        places: dict[bytes, Hop] = {}
+        places: dict[Hop, None] = {}
         for name in sorted(names):
-            places = {**asking.places(side, name), **places}
-        for path, hop in sorted(places.items()):
+            places.update(asking.places(side, name))
+        for hop in sorted(places, key=_place):
+            path = hop.path
             module = facts.module(path)
             if path in own or not isinstance(module, ModuleFacts):
                 continue
-            for literal in (*_literals_between(module, a, b, ends), *_components(module, hop, names, ends)):
+            if hop.edge == "named":  # it gets the version from elsewhere: only what it says itself counts
+                module = msgspec.structs.replace(
+                    module, scopes=tuple(scope for scope in module.scopes if scope.qualname == (hop.function or ""))
+                )
+            found = (
+                *_literals_between(module, a, b, ends),
+                *_numbers_between(module, ends),
+                *_texts(module, hop, names, a, b),
+                *_components(module, hop, names, ends),
+            )
+            for literal in found:
                 if (path, literal) not in seen:
                     seen.add((path, literal))
                     place = "/" + path.decode("utf-8", "backslashreplace")
                     yield f"{place}:{hop.line or 0} ({literal})"
+
+
+def _place(hop: Hop) -> tuple[bytes, int, str, str]:
+    return hop.path, hop.line or 0, hop.function or "", hop.edge
 
 
 def _literals_between(
@@ -213,9 +229,70 @@ def _literals_between(
                     yield match.group(1)
 
 
+def _numbers_between(module: ModuleFacts, ends: tuple[Version | None, Version | None]) -> Iterator[str]:
+    """Yield the tuples of numbers in a module's comparisons that lie between the two releases, ends included, held
+    against as many parts as they have (``torch.__version__ >= (2, 1)``)."""
+    if ends[0] is None or ends[1] is None:
+        return
+    low, high = sorted((ends[0].release, ends[1].release))
+    for scope in module.scopes:
+        for number in sorted(scope.numbers):
+            size = len(number)
+            if size > 1 and _parts(low, size) <= number <= _parts(high, size):
+                yield f"({', '.join(map(str, number))})"
+
+
+def _parts(release: tuple[int, ...], size: int) -> tuple[int, ...]:
+    return (*release, *[0] * size)[:size]
+
+
+def _texts(module: ModuleFacts, hop: Hop, names: set[str], a: str, b: str) -> Iterator[str]:
+    """Yield the strings at the place that asks that one of the two versions begins with and the other does not, or, of
+    strings that are no numbers, that only one holds (``startswith("2.")``, ``"dev" in torch.__version__``)."""
+    for scope in module.scopes:
+        if scope.qualname == (hop.function or "") and _asks_outright(scope, names):
+            for text in sorted(scope.strings):
+                held = not _NUMBERS.fullmatch(text) and (text in a) != (text in b)
+                if held or a.startswith(text) != b.startswith(text):
+                    yield text
+
+
 # What takes a version apart: the numbers that it is then compared with stand in no string.
 _TAKES_APART = frozenset(
-    {"split", "partition", "major", "minor", "micro", "release", "version_info", "version_tuple", "__version_tuple__"}
+    {
+        "split",
+        "rsplit",
+        "partition",
+        "rpartition",
+        "release",
+        "version_info",
+        "version_tuple",
+        "__version_tuple__",
+        "match",
+        "fullmatch",
+        "search",
+        "findall",
+        "finditer",
+        "base_version",
+        "public",
+    }
+)
+# Of those, what only a version has.
+_OF_VERSIONS = frozenset({"release", "is_prerelease", "is_devrelease", "is_postrelease", "base_version"})
+_POSITIONS = {"major": 0, "minor": 1, "micro": 2}
+_NOT_IN_RELEASE = frozenset(
+    {
+        "is_prerelease",
+        "is_devrelease",
+        "is_postrelease",
+        "dev",
+        "pre",
+        "post",
+        "epoch",
+        "local",
+        "base_version",
+        "public",
+    }
 )
 _METADATA_CALLS = frozenset({"version", "distribution", "metadata", "get_distribution"})
 
@@ -228,15 +305,45 @@ def _components(
     Only where it asks outright: a function that looks up any distribution's version, or has something called
     ``version``, splits many other texts.
     """
-    if ends[0] is None or ends[1] is None or ends[0].release == ends[1].release:
+    if ends[0] is None or ends[1] is None:
+        return
+    released = ends[0].release != ends[1].release
+    if not released and _rest(ends[0]) == _rest(ends[1]):
         return
     for scope in module.scopes:
-        if scope.qualname != (hop.function or "") or not _asks_outright(scope, names):
+        if scope.qualname != (hop.function or "") or not (hop.edge == "named" or _asks_outright(scope, names)):
             continue
         imported = {name for each in scope.imports for name in each.names}
-        found = sorted(_TAKES_APART & (scope.names - imported))
+        apart = _TAKES_APART if released else _NOT_IN_RELEASE
+        if hop.edge == "named":
+            apart &= _OF_VERSIONS
+        found = sorted(apart & (scope.names - imported))
+        if released:
+            found += [name for name in _differing(ends[0].release, ends[1].release) if name in scope.names - imported]
+        if not found and released and hop.edge != "named":
+            found = _single_numbers(scope, ends[0].release, ends[1].release)
         if found:
             yield f"takes it apart: {found[0]}"
+
+
+def _rest(version: Version) -> tuple[object, ...]:
+    return version.epoch, version.pre, version.dev, version.post
+
+
+def _differing(a: tuple[int, ...], b: tuple[int, ...]) -> list[str]:
+    """Return the names of the parts in which two releases differ."""
+    return [name for name, place in _POSITIONS.items() if _parts(a, place + 1)[place] != _parts(b, place + 1)[place]]
+
+
+def _single_numbers(scope: Scope, a: tuple[int, ...], b: tuple[int, ...]) -> list[str]:
+    """Return the plain numbers in comparisons that lie between two differing parts (``int(__version__[0]) >= 2``)."""
+    size = max(len(a), len(b))
+    pairs = [sorted(pair) for pair in zip(_parts(a, size), _parts(b, size), strict=True) if pair[0] != pair[1]]
+    return [
+        str(number[0])
+        for number in sorted(scope.numbers)
+        if len(number) == 1 and any(low <= number[0] <= high for low, high in pairs)
+    ]
 
 
 def _asks_outright(scope: Scope, names: set[str]) -> bool:

@@ -34,6 +34,15 @@ def weighed(gate: str, a: str, b: str, name: str = "__version__") -> Delta:
         "import dep\nfrom packaging.version import parse\nFAST = parse(dep.__version__).major >= 2\n",
         "import dep\nfrom packaging.version import parse\nFAST = parse(dep.__version__).release >= (2, 0)\n",
         "import dep\ndef fast():\n    return dep.__version__.partition('.')[0] > '1'\nfast()\n",
+        "import dep\nFAST = dep.__version__ >= (2, 1)\n",
+        "import dep\nMIN = (2, 0)\ndef fast():\n    return dep.__version__ >= MIN\nfast()\n",
+        "import dep\nFAST = tuple(map(int, dep.__version__.split('.')[:2])) >= (2, 0)\n",
+        "import dep\nFAST = int(dep.__version__[0]) >= 2\n",
+        "import dep\nFAST = float(dep.__version__[:3]) >= 2.0\n",
+        "import dep\nFAST = dep.__version__.startswith('2')\n",
+        "import dep\nOLD = '1.' in dep.__version__\n",
+        "import dep, re\nM = re.match(r'(\\d+)[.](\\d+)', dep.__version__)\nFAST = int(M[1]) > 1\n",
+        "import dep\ndef one():\n    return dep.__version__\ndef two():\n    return dep.__version__[0] > '1'\none(), two()\n",
     ],
 )
 def test_a_gate_in_reached_code_leaves_it_open(gate: str) -> None:
@@ -53,6 +62,13 @@ def test_a_version_under_another_name_has_gates_too(name: str) -> None:
         ("import dep\nprint(dep.__version__)\n", "1.9.0", "2.1.0"),  # it only says it
         ("import dep\nFAST = dep.__version__ >= '3.0.0'\n", "1.9.0", "2.1.0"),  # both are below
         ("import dep\nFAST = int(dep.__version__.split('.')[0]) >= 2\n", "2.1.0.dev1", "2.1.0.dev2"),  # equal numbers
+        ("import dep\nFAST = dep.__version__ >= (2, 2)\n", "1.9.0", "2.1.0"),
+        ("import dep\nfrom p import parse\nFAST = parse(dep.__version__).minor\n", "2.1.0", "2.1.1"),
+        ("import dep\nFAST = dep.__version__ >= (1, 8)\n", "1.9.0", "2.1.0"),
+        ("import dep\nFAST = int(dep.__version__[0]) >= 3\n", "1.9.0", "2.10.0"),
+        ("import dep, sys\nprint(dep.__version__)\nif sys.argv == 2:\n    pass\n", "2.1.0", "2.1.1"),
+        ("import dep\nFAST = dep.__version__.startswith('2')\n", "2.1.0", "2.1.1"),
+        ("import dep\nV = dep.__version__\ndef f():\n    return V\n", "1.9.0", "2.1.0"),
     ],
 )
 def test_what_decides_nothing_leaves_it_metadata(gate: str, a: str, b: str) -> None:
@@ -72,3 +88,73 @@ def test_what_decides_nothing_leaves_it_metadata(gate: str, a: str, b: str) -> N
 )
 def test_a_label_is_code_unless_it_is_a_commit_or_a_date(a: str, b: str, effect: str) -> None:
     assert weighed("import dep\n", a, b).effect == effect
+
+
+def weighed_in(modules: dict[str, str], a: str, b: str) -> Delta:
+    """What becomes of a changed ``dep.__version__`` where these modules are reached."""
+    world = World(
+        {f"{SITE}/{path}": source for path, source in modules.items()} | {f"{SITE}/dep.py": f"__version__ = {b!r}\n"}
+    )
+    path = f"{SITE}/dep.py".encode()
+    entry = FileEntry(path, "file", 0o644, 0, 0, 0, 1, b"\x00" * 32)
+    owner = (Owner("unowned", "unowned:/usr", None, b""),)
+    detail = {"kind": "python", "versions": [{"name": "__version__", "a": a, "b": b}]}
+    change = Change(path, path, "modified", entry, entry, owner, owner, Delta("metadata", "A version.", detail))
+    side = (world.attribution, world.facts, world.trace)
+    (result,) = weigh_versions((change,), (side, side), load_profiles()[-1])
+    assert result.delta is not None
+    return result.delta
+
+
+@pytest.mark.parametrize(
+    ("compat", "user"),
+    [
+        (
+            "import dep\nfrom p import parse\nDEP = parse(dep.__version__)\n",
+            "from compat import DEP, parse\nX = DEP >= parse('2.0')\n",
+        ),
+        (
+            "import dep\nfrom p import parse\nDEP = parse(dep.__version__)\n",
+            "from compat import DEP\nX = DEP.release >= (2, 0)\n",
+        ),
+        (
+            "import dep\nfrom p import parse\nDEP = parse(dep.__version__)\n",
+            "import compat\nX = compat.DEP.major > 1\n",
+        ),
+        (
+            "import dep\ndef dep_version():\n    return dep.__version__\n",
+            "from compat import dep_version\nX = dep_version() > '2.0'\n",
+        ),
+        (
+            "import dep\ndef at_least(text):\n    return dep.__version__ >= text\n",
+            "from compat import at_least\ndef f():\n    return at_least('2.0')\nf()\n",
+        ),
+        (
+            "from importlib.metadata import version\ndef at_least(name, text):\n    return version(name) >= text\n",
+            "from compat import at_least\nX = at_least('dep', '2.0')\n",
+        ),
+    ],
+)
+def test_a_version_that_another_module_hands_on_has_gates_there(compat: str, user: str) -> None:
+    delta = weighed_in({"app.py": user, "compat.py": compat}, "1.9.0", "2.1.0")
+    assert delta.settle is not None
+    assert "app.py" in delta.reason
+    idle = {"app.py": user.replace("2.0", "3.0"), "compat.py": compat}
+    if ".release" not in user:
+        assert weighed_in(idle, "2.2.0", "2.2.1").settle is None
+
+
+def test_a_number_for_another_distribution_decides_nothing() -> None:
+    compat = "from importlib.metadata import version\ndef at_least(name, text):\n    return version(name) >= text\n"
+    user = "from compat import at_least\nX = at_least('other', '2.0')\n"
+    assert weighed_in({"app.py": user, "compat.py": compat}, "1.9.0", "2.1.0").settle is None
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "settled"),
+    [("2.1.0.dev1", "2.1.0", False), ("2.1.0rc1", "2.1.0", False), ("2.1.0.dev1", "2.1.0.dev2", False)],
+)
+def test_what_no_release_number_says_can_be_asked_for(a: str, b: str, settled: bool) -> None:
+    gate = "import dep\nfrom p import parse\nSLOW = parse(dep.__version__).is_devrelease\n"
+    assert (weighed(gate, a, b).settle is None) is settled
+    assert weighed(gate, "2.1.0", "2.1.1").settle is None

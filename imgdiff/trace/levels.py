@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from packaging.utils import canonicalize_name
-
 from imgdiff.engines import PathRules
 from imgdiff.engines import common as common_lists
-from imgdiff.kinds.python.delta import VERSION_NAMES
 from imgdiff.model import (
     HOLE,
     ElfFacts,
@@ -22,6 +19,7 @@ from imgdiff.model import (
     Tree,
     Unreadable,
 )
+from imgdiff.trace.askers import askers
 from imgdiff.trace.blocks import Unit, fill
 from imgdiff.trace.calls import Use
 from imgdiff.trace.chains import Chains, path_hop
@@ -545,50 +543,7 @@ class Role:
 
     def asks_version(self, distribution: str) -> tuple[Hop, ...]:
         """Return the places in reached code that ask for a distribution's version."""
-        wanted = canonicalize_name(distribution)
-        packages = {
-            package
-            for each in self._world.attribution.distributions
-            if canonicalize_name(each.name) == wanted
-            for package in each.packages
-        } or {distribution.replace("-", "_")}
-        hops: dict[Hop, None] = {}
-        for reach in self._reaches:
-            for unit, use in reach.uses:
-                if use.kind == "metadata" and use.name is not None and unit.path is not None:
-                    name = fill(use.name, unit)
-                    if (
-                        HOLE in name
-                        or canonicalize_name(name.partition(".")[0]) == wanted
-                        or canonicalize_name(name) == wanted
-                        or name in packages
-                    ):
-                        hops[Hop(unit.name, unit.path, use.line, use.function, "dynamic")] = None
-            asked = {(hop.path, hop.function) for hop in hops}
-            for block in reach.done:
-                if (
-                    not VERSION_NAMES.isdisjoint(block.refs)
-                    and block.unit.path is not None
-                    and self._speaks_of(block.unit, packages)
-                ):
-                    for scope in block.scopes:
-                        function = scope.qualname or None
-                        if (block.unit.path, function) in asked or VERSION_NAMES.isdisjoint(
-                            scope.names | scope.strings
-                        ):
-                            continue
-                        hops[Hop(block.unit.name, block.unit.path, scope.line, function, "import")] = None
-        return tuple(sorted(hops, key=lambda hop: (hop.path, hop.line or 0, hop.function or "")))
-
-    def _speaks_of(self, unit: Unit, packages: set[str]) -> bool:
-        if unit.top in packages:
-            return True
-        for block in unit.blocks():
-            if any(target.top in packages for target, *_ in (*block.imports, *block.edges)):
-                return True
-            if not packages.isdisjoint(block.refs):
-                return True
-        return False
+        return askers(self._reaches, self._world.attribution.distributions, distribution)
 
 
 def unbounded_path(reach: Reach, unit: Unit, use: Use) -> bool:
