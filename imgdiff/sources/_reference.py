@@ -13,7 +13,6 @@ from imgdiff.sources._text import shown
 
 DIGEST = re.compile(r"(?:sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]{128})")
 _PINNED = re.compile(r"(?P<rest>.+)@(?P<digest>[a-z0-9]+:[0-9a-f]+)", re.DOTALL)
-_REMOTE = {"docker", "docker-daemon", "containers-storage", "registry", "podman", "containerd", "http", "https"}
 # distribution/reference: [domain[:port]/]path[:tag], the path in lower case
 _NAME = re.compile(r"(?:[A-Za-z0-9.-]+(?::\d+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*(?::\w[\w.-]{0,127})?")
 _FILE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".json", ".oci")
@@ -32,7 +31,7 @@ class Reference(msgspec.Struct, frozen=True):
 def parse_reference(given: str, schemes: tuple[str, ...]) -> Reference:
     """Take a reference apart. A path that exists wins over a reading with tag or digest.
 
-    Raises UnknownReferenceError where no path of it exists, with a hint for what looks like a name in a registry.
+    Raises UnknownReferenceError where no path of it exists; :func:`may_be_name` tells what may be one elsewhere.
     """
     scheme, colon, rest = given.partition(":")
     if colon and scheme in schemes:
@@ -71,22 +70,25 @@ def _exists(text: str) -> bool:
         return False
 
 
+def may_be_name(given: str, schemes: tuple[str, ...]) -> bool:
+    """Tell what can be a name in an engine or a registry, or an image's ID, from what can only be a path."""
+    scheme, colon, _ = given.partition(":")
+    if colon and scheme in schemes:
+        return False
+    return bool(_NAME.fullmatch(given.partition("@")[0])) and not given.endswith(_FILE_SUFFIXES)
+
+
+def is_identity(given: str) -> bool:
+    """Tell an image's whole ID, which no registry knows."""
+    return bool(re.fullmatch(r"(?:sha256:)?[0-9a-f]{64}", given))
+
+
 def _unknown(given: str, scheme: str | None) -> UnknownReferenceError:
     """Return the error for a reference of which no path exists, with the best hint there is."""
     if scheme is not None:
         return UnknownReferenceError(f"'{shown(given)}' names no image: there is no such file or directory")
-    before, colon, rest = given.partition(":")
-    if colon and before in _REMOTE:
-        name = rest.lstrip("/")
-    elif _NAME.fullmatch(given.partition("@")[0]) and not given.endswith(_FILE_SUFFIXES):
-        name = given
-    else:
-        return UnknownReferenceError(
-            f"'{shown(given)}' names no image: there is no such file or directory",
-            "name an OCI layout, an archive of docker save or podman save, or a root file system directory",
-        )
     return UnknownReferenceError(
-        f"'{shown(given)}' is no path, and this version reads no registries and engines yet",
-        f"bring the image to disk first: skopeo copy docker://{shown(name)} oci:DIR, "
-        f"or docker save {shown(name)} -o FILE.tar",
+        f"'{shown(given)}' names no image: there is no such file or directory",
+        "name an OCI layout, an archive of docker save or podman save, a root file system directory, or an image: "
+        "NAME, docker:NAME, podman:NAME, registry:NAME, container:NAME",
     )

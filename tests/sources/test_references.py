@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from imgdiff.errors import ImageError, UnknownReferenceError, UsageError
-from imgdiff.sources import open_image
+from imgdiff.errors import ImageError, ServiceError, UnknownReferenceError, UsageError
+from imgdiff.model import Image
+from imgdiff.sources import open_image, registry
 from tests.support.archives import Built, write_containerd, write_docker20, write_docker26, write_skopeo_docker
 from tests.support.images import Member, digest_of, put_image, tar_bytes, write_index, write_layout
 
@@ -121,20 +122,33 @@ def test_a_path_that_looks_like_a_scheme(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("reference", "name"),
-    [
-        ("intel/vllm:a", "intel/vllm:a"),
-        ("ubuntu", "ubuntu"),
-        ("ghcr.io/x/y@sha256:" + "0" * 64, "ghcr.io/x/y@sha256:" + "0" * 64),
-        ("localhost:5000/x/y:1.0-rc1", "localhost:5000/x/y:1.0-rc1"),
-        ("docker-daemon:vllm/vllm-openai:v1", "vllm/vllm-openai:v1"),
-    ],
+    "reference", ["intel/vllm:a", "ubuntu", "ghcr.io/x/y@sha256:" + "0" * 64, "localhost:5000/x/y:1.0-rc1"]
 )
-def test_a_name_of_a_registry_says_what_to_do(reference: str, name: str) -> None:
-    with pytest.raises(UnknownReferenceError, match="no registries and engines yet") as caught:
-        open_image(reference)
+def test_a_name_that_is_no_path_is_looked_for_in_its_registry(
+    reference: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked: list[tuple[str, str | None, bool]] = []
+
+    def refuse(given: str, platform: str | None, options: registry.Options) -> Image:
+        asked.append((given, platform, options.insecure))
+        raise ServiceError("the registry is away", "try again")
+
+    monkeypatch.setattr(registry, "open_registry", refuse)
+    with pytest.raises(ServiceError, match="is no path, and the registry is away") as caught:
+        open_image(reference, "linux/arm64", insecure=True)
+    assert caught.value.hint == "try again"
+    assert asked == [(reference, "linux/arm64", True)]
+    monkeypatch.setattr(registry, "open_registry", None)
+    write_layout(tmp_path / "ubuntu", [ONE], {})  # a path that exists wins
+    assert layers("ubuntu") == [digest_of(ONE)]
+
+
+def test_what_other_tools_call_a_name() -> None:
+    with pytest.raises(UnknownReferenceError, match="containerd: is nothing that this version reads") as caught:
+        open_image("containerd:vllm/vllm-openai:v1")
     assert caught.value.hint is not None
-    assert f"skopeo copy docker://{name} oci:DIR" in caught.value.hint
+    assert "registry:vllm/vllm-openai:v1" in caught.value.hint
     assert "docker save" in caught.value.hint
 
 

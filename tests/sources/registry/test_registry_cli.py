@@ -68,6 +68,14 @@ def check_images(found: dict[str, Any], expected: dict[str, Any], proxy: Proxy) 
     assert moved == proxy.sent("/v2/story/")
 
 
+def test_a_bare_name(plain: str, story: str) -> None:
+    done = run(f"{plain}/{story}:a", f"{plain}/{story}:b", "--insecure", "--no-cache")
+    assert done.returncode == 3, done.stderr
+    assert "UNDECIDED" in done.stdout
+    done = run(f"{plain}/{story}:a", f"{plain}/{story}:c", "--insecure", "--no-cache")
+    assert done.stderr.startswith(f"imgdiff: '{plain}/{story}:c' is no path, and {plain}/{story} has no tag 'c'\n")
+
+
 def test_trouble_is_one_sentence(proxy: Proxy, story: str) -> None:
     a, b = (f"registry:{proxy.address}/{story}:{tag}" for tag in ("a", "c"))
     done = run(a, b, "--insecure", "--no-cache")
