@@ -15,6 +15,7 @@ DIGEST = re.compile(r"(?:sha256:[0-9a-f]{64}|sha384:[0-9a-f]{96}|sha512:[0-9a-f]
 _PINNED = re.compile(r"(?P<rest>.+)@(?P<digest>[a-z0-9]+:[0-9a-f]+)", re.DOTALL)
 # distribution/reference: [domain[:port]/]path[:tag], the path in lower case
 _NAME = re.compile(r"(?:[A-Za-z0-9.-]+(?::\d+)?/)?[a-z0-9]+(?:[._/-]+[a-z0-9]+)*(?::\w[\w.-]{0,127})?")
+_ELSEWHERE = {"containerd", "containers-storage", "http", "https"}  # as other tools say where an image is
 _FILE_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".json", ".oci")
 
 
@@ -73,9 +74,11 @@ def _exists(text: str) -> bool:
 def may_be_name(given: str, schemes: tuple[str, ...]) -> bool:
     """Tell what can be a name in an engine or a registry, or an image's ID, from what can only be a path."""
     scheme, colon, _ = given.partition(":")
-    if colon and scheme in schemes:
+    if colon and (scheme in schemes or scheme in _ELSEWHERE):
         return False
-    return bool(_NAME.fullmatch(given.partition("@")[0])) and not given.endswith(_FILE_SUFFIXES)
+    text = given.partition("@")[0]
+    files = (text, text.rpartition(":")[0])  # FILE.tar:TAG is an archive that is not there
+    return bool(_NAME.fullmatch(text)) and not any(file.endswith(_FILE_SUFFIXES) for file in files)
 
 
 def is_identity(given: str) -> bool:
@@ -87,6 +90,14 @@ def _unknown(given: str, scheme: str | None) -> UnknownReferenceError:
     """Return the error for a reference of which no path exists, with the best hint there is."""
     if scheme is not None:
         return UnknownReferenceError(f"'{shown(given)}' names no image: there is no such file or directory")
+    before, colon, rest = given.partition(":")
+    if colon and before in _ELSEWHERE:
+        name = rest.lstrip("/")
+        return UnknownReferenceError(
+            f"'{shown(given)}' names no image: {before}: is nothing that this version reads",
+            f"say docker:NAME, podman:NAME or registry:NAME (so registry:{shown(name)}), or bring it to disk with "
+            "docker save or skopeo copy",
+        )
     return UnknownReferenceError(
         f"'{shown(given)}' names no image: there is no such file or directory",
         "name an OCI layout, an archive of docker save or podman save, a root file system directory, or an image: "

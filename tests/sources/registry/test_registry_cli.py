@@ -73,7 +73,8 @@ def test_a_bare_name(plain: str, story: str) -> None:
     assert done.returncode == 3, done.stderr
     assert "UNDECIDED" in done.stdout
     done = run(f"{plain}/{story}:a", f"{plain}/{story}:c", "--insecure", "--no-cache")
-    assert done.stderr.startswith(f"imgdiff: '{plain}/{story}:c' is no path, and {plain}/{story} has no tag 'c'\n")
+    assert done.stderr.startswith(f"imgdiff: '{plain}/{story}:c' names no image: ")
+    assert done.stderr.endswith(f"in its registry: {plain}/{story} has no tag 'c'\n  hint: it has a and b\n")
 
 
 def test_trouble_is_one_sentence(proxy: Proxy, story: str) -> None:
