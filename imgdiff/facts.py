@@ -20,6 +20,7 @@ from imgdiff.kinds import bytecode, elf, python, shell
 from imgdiff.kinds.bytecode.facts import VERSION as BYTECODE_VERSION
 from imgdiff.model import ElfFacts, FileEntry, ModuleFacts, ShellFacts, Texts, Tree, Unreadable
 from imgdiff.store import Store
+from imgdiff.surrogates import encodable
 
 FactKind = Literal["python", "bytecode", "shell"]
 
@@ -145,7 +146,11 @@ def _extract(kind: FactKind, content: bytes) -> ModuleFacts | ShellFacts | Unrea
 
 def _encode(facts: ModuleFacts | ShellFacts | Unreadable) -> bytes:
     # The first byte tells facts (F) from a reason (U): the structs themselves are untagged arrays.
-    return (b"U" if isinstance(facts, Unreadable) else b"F") + _encoder.encode(facts)
+    first = b"U" if isinstance(facts, Unreadable) else b"F"
+    try:
+        return first + _encoder.encode(facts)
+    except UnicodeEncodeError:  # in a version or an exported name; strings and patterns have none
+        return first + _encoder.encode(encodable(facts))
 
 
 def decode(kind: FactKind, encoded: bytes) -> ModuleFacts | ShellFacts | Unreadable:

@@ -44,6 +44,7 @@ from imgdiff.model import (
 )
 from imgdiff.naming import owner_rows, unique_names
 from imgdiff.store import Store
+from imgdiff.surrogates import encodable
 from imgdiff.trace import trace
 from imgdiff.trace.entry import split_entry
 
@@ -98,7 +99,7 @@ def diff(
         pair = recall.key(images, (options.entry, options.roles, options.accept, options.profile))
         known = None if pair is None else recall.load(store, pair, images, tuple(configs.redact_argv(options.argv)))
         if known is not None:
-            return known
+            return encodable(known)
         report = _fresh(images, store, options, progress)  # what it held is gone before the collector comes back
         if pair is not None:
             recall.save(store, pair, report)
@@ -110,7 +111,7 @@ def _fresh(images: tuple[Image, Image], store: Store, options: Options, progress
     facts = Facts(store, options.jobs)
     try:
         a, b = index(images, store, facts, progress, options.jobs)
-        return _compare(a, b, store, options)
+        return encodable(_compare(a, b, store, options))
     finally:
         facts.close()
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 
 from imgdiff.kinds import _callees as callees
 from imgdiff.kinds._fold import STAR, Bound, Dotted, Known, Map, Patterns, Value, has_hole, literal, name, text_of
-from imgdiff.model import HOLE, Call, Import, ModuleFacts, Scope
+from imgdiff.model import HOLE, Call, Import, ModuleFacts, Pattern, Scope
 
-VERSION = 3
+VERSION = 4
 """Of the meaning of facts: they are cached by digest and this number."""
 
 LONG = 1000
@@ -30,6 +30,7 @@ UNBOUND = frozenset({"__annotations__", "__conditional_annotations__", "__doc__"
 
 _TOKEN = re.compile(r"[\w./+:@%~-]{2,}")
 _WORD = re.compile(r"\w")
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _IDENTIFIER = re.compile(r"(?<!\w)[^\W\d]\w*")
 _KEYWORDS = frozenset(keyword.kwlist)
 _DECIMAL = re.compile(r"\d{1,9}\.\d{1,9}")
@@ -127,6 +128,7 @@ class ScopeBuilder:
         """Return the scope. Strings of code that it executes are read too."""
         for text, line in self.code:
             self._add_code(text, line)
+        strings, broken = _sound(frozenset(_kept(self.strings)))
         return Scope(
             self.qualname,
             self.line,
@@ -137,8 +139,8 @@ class ScopeBuilder:
                 ]
             ),
             frozenset(self.names - UNNAMED),
-            frozenset(_kept(self.strings)),
-            self.patterns.result(),
+            strings,
+            self.patterns.result() | broken,
             tuple(
                 [
                     Call(callee, arguments, line, conditional, keywords, sequence)
@@ -197,6 +199,16 @@ def _kept(strings: Iterable[str]) -> Iterable[str]:
                     yield match[0]
         elif _WORD.search(text):
             yield text
+
+
+def _sound(strings: frozenset[str]) -> tuple[frozenset[str], frozenset[Pattern]]:
+    """Part off the strings with lone surrogates, which no encoding holds: as patterns, each with a hole there."""
+    try:
+        "\n".join(strings).encode()
+    except UnicodeEncodeError:
+        broken = frozenset(text for text in strings if _SURROGATE.search(text))
+        return strings - broken, frozenset(_SURROGATE.sub(HOLE, text) for text in broken)
+    return strings, frozenset()
 
 
 def record(

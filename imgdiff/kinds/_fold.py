@@ -21,7 +21,8 @@ MAX_ITEMS = 4096
 """Elements of a folded sequence."""
 
 HOLES = HOLE + HOLE_NAME + HOLE_PACKAGE + HOLE_FILE + HOLE_DIR
-_TO_HOLE = str.maketrans(dict.fromkeys(HOLES, HOLE))
+_SURROGATES = map(chr, range(0xD800, 0xE000))  # alone they stand in no file name and no encoding
+_TO_HOLE = str.maketrans(dict.fromkeys((*HOLES, *_SURROGATES), HOLE))
 _STRIP = str.maketrans(dict.fromkeys(HOLES))
 _TELLING = re.compile(r"[\w./]")
 _CONVERSION = re.compile(r"%(?:\(([^()]*)\))?[#0\- +]*(?:\*|\d+)?(?:\.(?:\*|\d+))?[hlL]?([diouxXeEfFgGcrsa%])")
