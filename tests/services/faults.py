@@ -130,6 +130,20 @@ class _Handler(BaseHTTPRequestHandler):
                 self.proxy.lock.notify_all()
                 self.proxy.log.append(Passed(self.command, self.path, dict(self.headers.items()), status, sent))
 
+    def do_CONNECT(self) -> None:
+        """Make a tunnel to the registry, whatever host is asked for."""
+        with self.proxy.lock:
+            self.proxy.log.append(Passed("CONNECT", self.path, dict(self.headers.items()), 200, 0))
+        host, _, port = self.proxy.upstream.partition(":")
+        with socket.create_connection((host, int(port))) as upstream:
+            self.send_response(200)
+            self.end_headers()
+            back = threading.Thread(target=_pass_on, args=(upstream, self.connection), daemon=True)
+            back.start()
+            _pass_on(self.connection, upstream)
+            back.join()
+        self.close_connection = True
+
     def _ask(self, path: str, fault: Fault) -> tuple[int, dict[str, str], bytes]:
         if fault.status:
             return fault.status, dict(fault.headers), fault.body
@@ -176,6 +190,15 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *arguments: object) -> None:
         """Keep quiet."""
+
+
+def _pass_on(source: socket.socket, target: socket.socket) -> None:
+    try:
+        while data := source.recv(1 << 16):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:  # one side had enough
+        return
 
 
 class _Server(ThreadingHTTPServer):

@@ -24,6 +24,7 @@ from tests.services.registries import (
     USER,
     Certificate,
     TokenService,
+    htpasswd,
     make_certificate,
     registry,
 )
@@ -107,6 +108,26 @@ def test_another_ca(with_login: str, tmp_path: Path, programs: None, monkeypatch
 def test_a_ca_bundle_that_is_not_there(with_login: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nowhere/ca.crt")
     assert "names a file that is not there" in str(refused(f"{with_login}/imgdiff/x:a"))
+
+
+def test_tls_through_a_proxy(
+    tmp_path: Path, data: tuple[str, Path], docker_config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The certificate is the registry's, the CA as docker keeps it; proxy and registry each have a login."""
+    name = "registry.example:5000"
+    own = make_certificate(tmp_path / "own", "DNS:registry.example")
+    directory = tmp_path / "certs.d" / name
+    directory.mkdir(parents=True)
+    (directory / "ca.crt").write_bytes(own.certificate.read_bytes())
+    monkeypatch.setattr(_http, "CERTIFICATES", (tmp_path / "certs.d",))
+    log_in(docker_config, name)
+    settings = htpasswd(tmp_path / "own")
+    with registry(tmp_path / "registry", own, settings, data[1]) as address, fault_proxy(address) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://user:word@{proxy.address}")
+        assert len(contents(open_registry(f"{name}/imgdiff/x:a", None, QUICK))) == 2
+        assert {each.path for each in proxy.requests("CONNECT")} == {name}
+        assert all("Proxy-Authorization" in each.headers for each in proxy.requests("CONNECT"))
+        assert all("Authorization" not in each.headers for each in proxy.requests("CONNECT"))
 
 
 def test_unverified_tls_on_demand_only(with_login: str, docker_config: Path) -> None:
