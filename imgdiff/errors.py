@@ -23,6 +23,14 @@ class BlobError(ImageError):
     """A blob is missing, truncated, too long, or does not match its digest or diffID."""
 
 
+class IncompleteError(BlobError):
+    """An engine's archive lacks layers of its image; ``diff_ids`` are theirs."""
+
+    def __init__(self, message: str, diff_ids: frozenset[str], hint: str | None = None) -> None:
+        super().__init__(message, hint)
+        self.diff_ids = diff_ids
+
+
 class ServiceError(ImgdiffError):
     """A registry or an engine can't be reached, refuses what is asked, or breaks off."""
 

@@ -6,7 +6,7 @@ are the 32 raw bytes of a SHA-256; OCI digests are ``algorithm:hex`` strings, as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol
 
@@ -33,7 +33,8 @@ class Layer(msgspec.Struct, frozen=True):
     ``open`` gives the blob as stored, from its first byte; each call opens it anew. ``diff_id`` is the digest of
     the uncompressed tar, from the config; None where nothing states it. ``directory`` is set instead for a plain
     root file system, which is walked and has no blob (``open`` then raises). ``remote`` is set where opening it moves
-    bytes over a network: where two layers have one content, the other one is read.
+    bytes over a network: where two layers have one content, the other one is read. ``stream`` is set where the layer
+    comes cheaply only with others, in an order that is not ours to choose; ``open`` then costs the whole stream.
     """
 
     descriptor: Descriptor | None
@@ -41,6 +42,37 @@ class Layer(msgspec.Struct, frozen=True):
     open: Callable[[], BinaryIO]
     directory: Path | None = None
     remote: bool = False
+    stream: LayerStream | None = None
+
+
+class LayerStream(Protocol):
+    """Layers that come in one stream, as an engine saves its images: each is read as it passes, or not at all."""
+
+    @property
+    def key(self) -> Hashable:
+        """What is equal for streams that can come as one."""
+
+    @property
+    def diff_ids(self) -> Collection[str]:
+        """The diffIDs of the image's layers."""
+
+    def read(self, wanted: Collection[str], others: Sequence[LayerStream]) -> Generator[Layer, None, None]:
+        """Yield layers as they pass, of this stream and of ``others`` of its key, those known not to be wanted left
+        out. ``wanted`` are diffIDs; the caller takes away what it has, and nothing is read once none is left.
+
+        A layer without diffID may be one that is wanted: whoever reads it finds out. Each is to be read before the
+        next is asked for; opening it once more costs another stream. Raises ServiceError where the engine fails.
+        """
+
+    def stop(self) -> None:
+        """Give up: whoever waits for the stream gets an ImgdiffError at once. May be called by any thread."""
+
+
+class Mount(msgspec.Struct, frozen=True):
+    """A place in a container that holds something else than the container's own files; ``what`` in a few words."""
+
+    path: bytes
+    what: str
 
 
 class Transfer(Protocol):
@@ -70,7 +102,14 @@ class ImageConfig(msgspec.Struct, frozen=True):
 
 class Image(msgspec.Struct, frozen=True):
     """One image as its source describes it. ``config`` is None where the source has none (a root file system),
-    ``transfer`` where no byte comes over a network."""
+    ``transfer`` where no byte comes over a network.
+
+    ``contents`` reads files of the merged tree again, by path with their SHA-256, without reading layers: it yields
+    those that it has with this content, as seekable temporary files, each open until the next is asked for. ``whole``
+    gives the same image as one merged layer, for when its layers turn out not to be there. ``contained`` is set where
+    the tree is a container's, with what its engine makes in each (``imgdiff.runtime``), and ``mounts`` is what lies
+    over it. ``caveats`` are sentences for the report; "{side}" in them is replaced by a or b.
+    """
 
     reference: str
     source: str
@@ -80,6 +119,11 @@ class Image(msgspec.Struct, frozen=True):
     config: ImageConfig | None
     layers: tuple[Layer, ...]
     transfer: Transfer | None = None
+    contents: Callable[[Mapping[bytes, bytes]], Iterator[tuple[bytes, BinaryIO]]] | None = None
+    whole: Callable[[], Image] | None = None
+    contained: bool = False
+    mounts: tuple[Mount, ...] = ()
+    caveats: tuple[str, ...] = ()
 
 
 FileType = Literal["file", "dir", "symlink", "hardlink", "char", "block", "fifo"]

@@ -13,6 +13,7 @@ from imgdiff.layer._content import RULES
 from imgdiff.layer._directory import index_directory
 from imgdiff.layer._indexing import index_archive
 from imgdiff.layer._reread import read_contents
+from imgdiff.layer._streams import groups, index_stream
 from imgdiff.model import Layer, LayerIndex
 from imgdiff.store import Store
 
@@ -50,17 +51,17 @@ def index_layers(
 
     Layers of one diffID are read once (the one that needs no network, if there is one), those that the store has not
     at all. Up to ``jobs`` layers are read at a time (default: as many as there are cores, and three where they come
-    over a network), each by three threads. ``stop`` is called when reading is given up, to end what waits for a
-    network. Raises BlobError where a layer is not what its
-    manifest or config says, ImageError where a root directory can't be read, CacheError where the store can't be
-    written. Nothing of a failed layer is stored.
+    over a network), each by three threads; those of one stream are read one after the other, as they come. ``stop`` is
+    called when reading is given up, to end what waits for a network. Raises BlobError where a layer is not what its
+    manifest or config says, IncompleteError where a stream ends without some of its layers, ImageError where a root
+    directory can't be read, CacheError where the store can't be written. Nothing of a failed layer is stored.
     """
     found: dict[object, LayerIndex] = {}
     missing: dict[object, Layer] = {}
     for layer in layers:
         key = _key(layer)
         if key in found or key in missing:
-            if key in missing and missing[key].remote and not layer.remote:
+            if key in missing and _cost(layer) < _cost(missing[key]):
                 missing[key] = layer
             continue
         index = None if layer.diff_id is None or layer.directory is not None else store.load_index(layer.diff_id, RULES)
@@ -73,6 +74,11 @@ def index_layers(
         most = jobs or max(len(os.sched_getaffinity(0)), _DOWNLOADS if remote else 1)
         found |= _read(missing, store, progress, most, stop)
     return [found[_key(layer)] for layer in layers]
+
+
+def _cost(layer: Layer) -> int:
+    """Return what reading a layer takes: nothing but itself, a stream of others with it, or a network."""
+    return 2 if layer.remote else int(layer.stream is not None)
 
 
 def _key(layer: Layer) -> object:
@@ -105,16 +111,22 @@ def _read(
     if progress is not None:
         known = all(size >= 0 for size in sizes.values())
         progress.start("Reading layers", sum(sizes.values()) if known else None)
-    order = sorted(missing, key=lambda key: -sizes[key])  # the longest first, so that none is left for the end
+    streamed = {str(layer.diff_id): layer for layer in missing.values() if layer.stream is not None}
+    streams = [layer.stream for layer in streamed.values() if layer.stream is not None]
+    alone = [key for key, layer in missing.items() if layer.stream is None]
+    order = sorted(alone, key=lambda key: -sizes[key])  # the longest first, so that none is left for the end
     pool = concurrent.futures.ThreadPoolExecutor(jobs, thread_name_prefix="imgdiff-layer")
     try:
-        futures = {pool.submit(_index, missing[key], store, advance): key for key in order}
+        futures = [pool.submit(index_stream, group, set(streamed), store, advance) for group in groups(streams)]
+        futures += [pool.submit(_index_one, key, missing[key], store, advance) for key in order]
         for future in futures:
             future.add_done_callback(lambda _: steps.put(0))
         _wait(set(futures), steps, progress)
-        return {key: future.result() for future, key in futures.items()}
+        return {key: index for future in futures for key, index in future.result().items()}
     except BaseException:
         cancel.set()
+        for stream in streams:
+            stream.stop()
         if stop is not None:
             stop()
         raise
@@ -126,7 +138,9 @@ def _read(
 
 
 def _wait(
-    pending: set[concurrent.futures.Future[LayerIndex]], steps: queue.SimpleQueue[int], progress: Progress | None
+    pending: set[concurrent.futures.Future[dict[object, LayerIndex]]],
+    steps: queue.SimpleQueue[int],
+    progress: Progress | None,
 ) -> None:
     """Show steps until every future is done; raises the error of the first that failed."""
     while pending:
@@ -140,7 +154,7 @@ def _wait(
             pending -= done
 
 
-def _index(layer: Layer, store: Store, advance: Callable[[int], None]) -> LayerIndex:
+def _index_one(key: object, layer: Layer, store: Store, advance: Callable[[int], None]) -> dict[object, LayerIndex]:
     if layer.directory is not None:
-        return index_directory(layer.directory, store, advance)
-    return index_archive(layer, store, advance)
+        return {key: index_directory(layer.directory, store, advance)}
+    return {key: index_archive(layer, store, advance)}

@@ -46,8 +46,9 @@ def open_image(reference: str, platform: str | None = None, *, insecure: bool = 
       file system), ``rootfs``. A path that exists wins over a tag, and over a name.
     - A bare name, ``[host[:port]/]name[:tag][@digest]`` or an image ID: looked for in the local docker engine, then in
       podman, then in its registry.
-    - ``docker:NAME``, ``podman:NAME``, ``registry:NAME`` (or ``docker://NAME``) and ``container:NAME`` say it outright. ``insecure`` allows
-      plain HTTP and unverified TLS for a registry.
+    - ``docker:NAME``, ``podman:NAME``, ``registry:NAME`` (or ``docker://NAME``) and ``container:NAME`` say it outright.
+
+    ``insecure`` allows plain HTTP and unverified TLS for a registry.
 
     Without a platform, an index gives the host's, else the only one that is there; attestations are passed over.
 
@@ -115,7 +116,7 @@ def _named(reference: str, platform: str | None, insecure: bool) -> Image:
     search = daemon.find_image(reference, given, platform)
     if search.image is not None:
         return search.image
-    looked = "; ".join(["there is no such path", *search.looked])
+    looked = "; ".join(["it is no path", *search.looked])
     near = f"near to it: {', '.join(map(shown, dict.fromkeys(search.nearest)))}" if search.nearest else None
     if is_identity(reference):
         raise UnknownReferenceError(f"'{shown(given)}' names no image: {looked}", near or "docker images has the IDs")

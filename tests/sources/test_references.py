@@ -135,7 +135,7 @@ def test_a_name_that_is_no_path_is_looked_for_in_its_registry(
         raise ServiceError("the registry is away", "try again")
 
     monkeypatch.setattr(registry, "open_registry", refuse)
-    with pytest.raises(ServiceError, match="is no path, and the registry is away") as caught:
+    with pytest.raises(ServiceError, match="is no path; .*: the registry is away") as caught:
         open_image(reference, "linux/arm64", insecure=True)
     assert caught.value.hint == "try again"
     assert asked == [(reference, "linux/arm64", True)]
@@ -145,11 +145,10 @@ def test_a_name_that_is_no_path_is_looked_for_in_its_registry(
 
 
 def test_what_other_tools_call_a_name() -> None:
-    with pytest.raises(UnknownReferenceError, match="containerd: is nothing that this version reads") as caught:
-        open_image("containerd:vllm/vllm-openai:v1")
+    with pytest.raises(UnknownReferenceError, match="names no image") as caught:
+        open_image("containers-storage:vllm/vllm-openai:v1")
     assert caught.value.hint is not None
-    assert "registry:vllm/vllm-openai:v1" in caught.value.hint
-    assert "docker save" in caught.value.hint
+    assert "registry:NAME" in caught.value.hint
 
 
 @pytest.mark.parametrize(
