@@ -8,7 +8,9 @@ packages are not enough, files are taken again with fresh content). Each measure
 best of several runs counts, since other load on the machine only ever adds.
 
 Goals: within 1.5 times the CPU of decompressing and hashing once (1.9 times with all that is kept of it), and within
-1.4 times the wall time of decompressing alone.
+1.4 times the wall time of decompressing alone. What must be hashed is hashed three times (the blob for its digest, the
+uncompressed bytes for the diffID, every file for itself): "the least" is a loop that does this and no more, without a
+look at the tar, and the last ratio is to it.
 
 ``--memory`` indexes two images of 100,000 files in 31 layers each and prints the peak of memory.
 """
@@ -48,6 +50,7 @@ SITE = "opt/venv/lib/python3.12/site-packages/"
 MODES = {
     "decode": "decompress alone",
     "decode+sha256": "decompress, hash once",
+    "least": "decompress, hash blob, stream and files: the least",
     "hash": "index: every file hashed, blob and diffID verified",
     "keep": "the same, texts kept",
     "all": "the same, texts kept and ELF files scanned",
@@ -133,6 +136,19 @@ class NoScanner:
         return None
 
 
+class Hashed:
+    """A blob whose bytes are hashed as they are read."""
+
+    def __init__(self, file: io.RawIOBase) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        count = self._file.readinto(buffer) or 0
+        self._hash.update(buffer[:count])
+        return count
+
+
 def measure(mode: str, path: Path, blob: str, diff_id: str) -> None:
     """Run one mode over one blob and print user, system and wall seconds and the peak of memory in MB."""
     if mode in ("hash", "keep"):
@@ -143,11 +159,12 @@ def measure(mode: str, path: Path, blob: str, diff_id: str) -> None:
         store = stack.enter_context(Store.temporary())
         before = resource.getrusage(resource.RUSAGE_SELF)
         start = time.perf_counter()
-        if mode.startswith("decode"):
-            stream = decompressed(stack.enter_context(path.open("rb", buffering=0)))
-            hasher = hashlib.sha256()
+        if mode in ("decode", "decode+sha256", "least"):
+            file = stack.enter_context(path.open("rb", buffering=0))
+            stream = decompressed(Hashed(file) if mode == "least" else file)
+            hashers = [hashlib.sha256() for _ in range(("decode", "decode+sha256", "least").index(mode))]
             while chunk := stream.read(CHUNK):
-                if mode == "decode+sha256":
+                for hasher in hashers:
                     hasher.update(chunk)
         else:
             layer = Layer(
@@ -198,14 +215,15 @@ def speed(work: Path, size: int, repeat: int) -> None:
                 known = best.setdefault(mode, found)
                 best[mode] = {key: min(value, known[key]) for key, value in found.items()}
         print(f"\n{name}, {paths[name].stat().st_size / 1e6:.0f} MB")
-        print(f"{'':56}{'CPU s':>7}{'ratio':>7}{'goal':>6}{'wall s':>8}{'ratio':>7}{'goal':>6}{'MB':>5}")
+        print(f"{'':56}{'CPU s':>7}{'ratio':>7}{'goal':>6}{'to least':>9}{'wall s':>8}{'ratio':>7}{'goal':>6}{'MB':>5}")
         for mode, words in MODES.items():
             row = best[mode]
             cpu = row["cpu"] / best["decode+sha256"]["cpu"]
+            least = row["cpu"] / best["least"]["cpu"]
             wall = row["wall"] / best["decode"]["wall"]
             goal = GOALS.get(mode)
             print(
-                f"  {words:54}{row['cpu']:7.2f}{cpu:7.2f}{goal or '':>6}{row['wall']:8.2f}{wall:7.2f}"
+                f"  {words:54}{row['cpu']:7.2f}{cpu:7.2f}{goal or '':>6}{least:9.2f}{row['wall']:8.2f}{wall:7.2f}"
                 f"{'1.4' if mode in ('hash', 'all') else '':>6}{row['peak']:5.0f}"
             )
 
