@@ -10,11 +10,11 @@ from typing import BinaryIO
 
 import msgspec
 
-from imgdiff import about, engines, explanation, recall, resolution, sources, tree, verdict, versions
+from imgdiff import about, engines, explanation, recall, resolution, runtime, sources, tree, verdict, versions
 from imgdiff import attribution as attributing
 from imgdiff import config as configs
 from imgdiff.comparison import compare
-from imgdiff.errors import UsageError
+from imgdiff.errors import IncompleteError, UsageError
 from imgdiff.facts import Facts, ImageFacts
 from imgdiff.kinds import bytecode, ld_cache
 from imgdiff.layer import Progress, index_layers, read_contents
@@ -85,6 +85,7 @@ class Indexed(msgspec.Struct, frozen=True):  # holds live objects: never seriali
     facts: ImageFacts
     texts: Texts
     read: explanation.Read
+    engine_made: tuple[str, ...] = ()  # caveats on what an engine makes in containers, of both images
 
 
 def diff(
@@ -179,7 +180,13 @@ def index(
             if image.transfer is not None:
                 image.transfer.stop()
 
-    indexes = index_layers(layers, store, progress, jobs, stop)
+    try:
+        indexes = index_layers(layers, store, progress, jobs, stop)
+    except IncompleteError as error:
+        whole = tuple(_whole(image, error.diff_ids) for image in images)
+        if whole == images:
+            raise
+        return index((whole[0], whole[1]), store, facts, progress, jobs)
     split = len(images[0].layers)
     texts = store.texts(indexes)
 
@@ -190,21 +197,44 @@ def index(
     def one(side: Side, image: Image, own: tuple[LayerIndex, ...], merged: Tree) -> Indexed:
         attribution = attributing.attribute(merged, texts, side, records)
         return Indexed(
-            side, image, own, merged, attribution, ImageFacts(merged, texts, facts), texts, _reader(image, own)
+            side,
+            image,
+            own,
+            merged,
+            attribution,
+            ImageFacts(merged, texts, facts),
+            texts,
+            _reader(image, own, merged),
+            tuple(engine_made),
         )
 
-    a, b = map(one, sides, images, own, tree.flatten_both(*own))
+    trees, engine_made = runtime.seen_alike(images, tree.flatten_both(*own))
+    a, b = map(one, sides, images, own, trees)
     return a, b
 
 
-def _reader(image: Image, indexes: Sequence[LayerIndex]) -> explanation.Read:
-    """Return a function that reads whole contents of an image again, layer by layer, by their digests.
+def _whole(image: Image, missing: Collection[str]) -> Image:
+    """Return an image that an engine can't save as layers as one merged tree, and any other as it is."""
+    if image.whole is None or not any(layer.diff_id in missing for layer in image.layers):
+        return image
+    return msgspec.structs.replace(image.whole(), reference=image.reference)
+
+
+def _reader(image: Image, indexes: Sequence[LayerIndex], merged: Tree) -> explanation.Read:
+    """Return a function that reads whole contents of an image again by their digests: from where it can give single
+    files, else layer by layer.
 
     By digest, since a name of the merged tree can be another than the member's (a hard link, a linked parent).
     """
 
     def read(digests: Collection[bytes]) -> Iterator[tuple[bytes, BinaryIO]]:
         left = set(digests)
+        if image.contents is not None and left:
+            places = {entry.digest: entry.path for entry in merged.entries.values() if entry.digest in left}
+            wanted = {path: digest for digest, path in places.items() if digest is not None}
+            for path, stream in image.contents(wanted):
+                left.discard(wanted[path])
+                yield wanted[path], stream
         for layer, layer_index in zip(image.layers, indexes, strict=True):
             names: dict[bytes, list[bytes]] = {}
             for entry in layer_index.entries:
@@ -397,6 +427,8 @@ def _blindspots(
     """Collect every stage's blindspots; one that has a path and no roles yet blocks the roles that may reach it."""
     roles = tuple(role.name for role in profile.roles)
     spots: list[Blindspot] = [*trace_a.blindspots, *trace_b.blindspots]
+    for side_, found in ((a, trace_a), (b, trace_b)):
+        spots += runtime.mounted(side_.side, side_.image, side_.tree, found.roles)
     read = [*comparison.blindspots, *explained]
     for indexed in (a, b):
         own = (*indexed.tree.blindspots, *indexed.attribution.blindspots)
@@ -473,6 +505,8 @@ def _caveats(
                 f"{indexed.side} is a root file system without a config: entry point, ENV, user and working directory "
                 f"are not compared{hint}."
             )
+        caveats += [text.replace("{side}", indexed.side) for text in indexed.image.caveats]
+    caveats += a.engine_made
     images = (a.image, b.image)
     texts_a, texts_b = ([_shown(text, images, options) for text in x.caveats] for x in (trace_a, trace_b))
     caveats += _trace_caveats(texts_a, texts_b)
