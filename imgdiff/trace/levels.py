@@ -20,7 +20,7 @@ from imgdiff.model import (
     Unreadable,
 )
 from imgdiff.trace.askers import askers
-from imgdiff.trace.blocks import Unit, fill
+from imgdiff.trace.blocks import Block, Unit, fill
 from imgdiff.trace.calls import Use
 from imgdiff.trace.chains import Chains, path_hop
 from imgdiff.trace.closure import DEFERRED, EAGER, Reach
@@ -65,6 +65,10 @@ class Role:
         self._units: dict[bytes, tuple[int, Unit, Reach]] = {}
         self._directories: dict[bytes, tuple[int, bytes]] = {}
         self._index()
+        self._naming_blocks = frozenset(block for reach in reaches for block in reach.done if block.files)
+        extensions = (path for path, (_, unit, _) in self._units.items() if unit.kind == "extension")
+        self._naming_files = frozenset((*files, *extensions))
+        world.naming.append((self._naming_blocks, self._naming_files))
 
     # What it is -----------------------------------------------------------------------------------------------------
 
@@ -314,25 +318,34 @@ class Role:
         return names or _package_names(self._world.tree, path)
 
     def _make_names(self) -> Names:
-        names = Names(self._world.tree, self._search_roots, self._world.listed)
+        world = self._world
+        if world.shared_names is None:
+            world.shared_names = self._shared_names()
+        base, blocks, files = world.shared_names
+        names = Names(world.tree, self._search_roots, world.listed, base)
         for text, source in self._texts:
             names.add(text, source)
-        for target, link in self._world.links:
+        self._add_names(names, self._naming_blocks - blocks, self._naming_files - files)
+        return names
+
+    def _shared_names(self) -> tuple[Names, frozenset[Block], frozenset[bytes]]:
+        """What every role of the image names alike."""
+        world = self._world
+        blocks = frozenset.intersection(*(blocks for blocks, _ in world.naming))
+        files = frozenset.intersection(*(files for _, files in world.naming))
+        names = Names(world.tree, (), world.listed)
+        for target, link in world.links:
             names.add(target, link)
-        for reach in self._reaches:
-            naming = [block for block in reach.done if block.files]
-            for block in sorted(naming, key=lambda each: (each.unit.name, each.gate, each.kind)):
-                for text in block.files:
-                    names.add(text, block.unit)
-        for path, loaded in sorted(self._files.items()):
+        self._add_names(names, blocks, files)
+        return names, blocks, files
+
+    def _add_names(self, names: Names, blocks: Iterable[Block], files: Iterable[bytes]) -> None:
+        for block in sorted(blocks, key=lambda each: (each.unit.name, each.unit.path or b"", each.gate, each.kind)):
+            for text in block.files:
+                names.add(text, block.unit)
+        for path in sorted(files):
             for text in _strings(self._world.facts, path):
                 names.add(text, path)
-            del loaded
-        for path, (_, unit, _) in sorted(self._units.items()):
-            if unit.kind == "extension":
-                for text in _strings(self._world.facts, path):
-                    names.add(text, path)
-        return names
 
     def _beside(self, path: bytes) -> Evidence | None:
         if not is_shared_object(path):

@@ -55,10 +55,12 @@ def _normal(piece: str) -> str:
 class Names:
     """All strings of one role, made ready to be asked for a path."""
 
-    def __init__(self, tree: Tree, roots: Iterable[bytes], listed: Iterable[bytes]) -> None:
+    def __init__(self, tree: Tree, roots: Iterable[bytes], listed: Iterable[bytes], base: Names | None = None) -> None:
         """``roots`` are the directories on sys.path: modules in them are found by name, so that a directory above
-        names none of them. ``listed`` are those on PATH or a library path, which name nothing below them."""
+        names none of them. ``listed`` are those on PATH or a library path, which name nothing below them. ``base``
+        are strings that count as well, behind these: what several roles have in common is made ready once."""
         self._tree = tree
+        self._base = base
         self._roots = frozenset(roots)
         self._common = {each.encode() for each in common().common_directories} | {b"/" + each for each in listed}
         self._common_names = {each.encode() for each in common().common_names}
@@ -66,20 +68,24 @@ class Names:
         self._patterns: dict[tuple[str, bytes], object] = {}
         self._matchers: _Matchers | None = None
         self._ways: dict[bytes, object] | None = None
-        self._seen: set[str] = set()
+        self.seen: set[str] = set()
 
     def add(self, text: str, source: object) -> None:
         """Add one string; ``source`` says where it stands. The first source of a name is kept."""
-        if text in self._seen:
+        if text in self.seen or (self._base is not None and text in self._base.seen):
             return
-        self._seen.add(text)
         names, patterns = tokens_of(text)
         own = b"/" + (getattr(source, "path", None) or b"")
+        whole = not patterns  # a pattern counts by who builds it
         for name in names:
             token = name.encode("utf-8", "surrogateescape")
-            # Its own place says where a module is, not what it reads.
-            if not (token.startswith(b"/") and own.startswith(token.rstrip(b"/") + b"/")):
+            # Its own place says where a module is, not what it reads; said by another it names that place.
+            if token.startswith(b"/") and own.startswith(token.rstrip(b"/") + b"/"):
+                whole = False
+            else:
                 self._token(token, source)
+        if whole:
+            self.seen.add(text)
         for pattern in patterns:
             self._patterns.setdefault((pattern, own), source)
             self._matchers = None
@@ -94,39 +100,46 @@ class Names:
             if canonical:
                 self._tokens.setdefault(b"/" + canonical, source)
 
+    def source(self, token: bytes) -> object | None:
+        """Return where a path or name stands, or None."""
+        found = self._tokens.get(token)
+        return found if found is not None or self._base is None else self._base.source(token)
+
     def find(self, path: bytes, modules: Iterable[str] = (), *, is_module: bool = False) -> tuple[str, object] | None:
         """Return (what names this path, the source of the string), or None. ``modules`` are its dotted names."""
         absolute = b"/" + path
-        if absolute in self._tokens and absolute not in self._common:
-            return "its path", self._tokens[absolute]
+        if absolute not in self._common and (source := self.source(absolute)) is not None:
+            return "its path", source
         above = self._above(path, is_module)
         if above is not None:
             return above
         parts = path.split(b"/")
         for start in range(1, len(parts) - 1):
             suffix = b"/".join(parts[start:])
-            if suffix in self._tokens:
-                return "the end of its path", self._tokens[suffix]
+            if (source := self.source(suffix)) is not None:
+                return "the end of its path", source
         for name in modules:
             token = name.encode("utf-8", "surrogateescape")
-            if b"." in token and token in self._tokens:
-                return "its module name", self._tokens[token]
+            if b"." in token and (source := self.source(token)) is not None:
+                return "its module name", source
         last = parts[-1]
-        if b"." in last.strip(b".") and last in self._tokens and last not in self._common_names:
-            return "its file name", self._tokens[last]
-        return self._by_pattern(path)
+        if b"." in last.strip(b".") and last not in self._common_names:
+            source = self.source(last)
+            if source is not None:
+                return "its file name", source
+        return self.by_pattern(path)
 
     def place(self, path: bytes, other: bytes, *, is_module: bool = False) -> tuple[str, object] | None:
         """Return what names this absolute path, or a directory above it, and the source of the string: what would
         still be looked for here if the file moved to ``other``. What names both places tells them not apart."""
         absolute = b"/" + path
-        if absolute in self._tokens and absolute not in self._common:
-            return "its path", self._tokens[absolute]
+        if absolute not in self._common and (source := self.source(absolute)) is not None:
+            return "its path", source
         above = self._above(path, is_module, other)
         if above is not None:
             return above
-        found = self._by_pattern(path, absolute_only=True)
-        return found if found is not None and self._by_pattern(other, absolute_only=True) != found else None
+        found = self.by_pattern(path, absolute_only=True)
+        return found if found is not None and self.by_pattern(other, absolute_only=True) != found else None
 
     def leading(self, directory: bytes) -> tuple[str, object] | None:
         """Return what names a path in or below this directory, absolutely, and the source of the string."""
@@ -138,7 +151,9 @@ class Names:
                     self._ways[here] = source
                     here = here.rpartition(b"/")[0]
         source = self._ways.get(b"/" + directory)
-        return None if source is None else ("a path that leads through it", source)
+        if source is None:
+            return None if self._base is None else self._base.leading(directory)
+        return "a path that leads through it", source
 
     def _above(self, path: bytes, is_module: bool, other: bytes = b"") -> tuple[str, object] | None:
         """``other``: a directory that is above this path too does not count."""
@@ -150,15 +165,18 @@ class Names:
             if is_module and here in self._roots:
                 return None
             absolute = b"/" + here
-            if here and absolute in self._tokens and absolute not in self._common:
-                return f"the directory {absolute.decode('utf-8', 'backslashreplace')} above it", self._tokens[absolute]
+            if here and absolute not in self._common and (source := self.source(absolute)) is not None:
+                return f"the directory {absolute.decode('utf-8', 'backslashreplace')} above it", source
         return None
 
-    def _by_pattern(self, path: bytes, *, absolute_only: bool = False) -> tuple[str, object] | None:
+    def by_pattern(self, path: bytes, *, absolute_only: bool = False) -> tuple[str, object] | None:
+        """Return ("a pattern", who builds the first one that can name a path), or None."""
         if self._matchers is None:
             self._matchers = _Matchers(self._patterns)
         source = self._matchers.find(path, absolute_only=absolute_only)
-        return None if source is None else ("a pattern", source)
+        if source is None:
+            return None if self._base is None else self._base.by_pattern(path, absolute_only=absolute_only)
+        return "a pattern", source
 
 
 class _Matchers:

@@ -10,7 +10,8 @@ from imgdiff.model import (
     Resolved,
     Tree,
 )
-from imgdiff.trace.blocks import Unit
+from imgdiff.trace.blocks import Block, Unit
+from imgdiff.trace.named import Names
 
 
 class Loaded:
@@ -50,6 +51,8 @@ class World:
             if entry.type == "symlink" and entry.link_target and entry.link_target.startswith(b"/")
             if outside.match(path) is None
         ]
+        self.naming: list[tuple[frozenset[Block], frozenset[bytes]]] = []  # of each role: blocks and files that name
+        self.shared_names: tuple[Names, frozenset[Block], frozenset[bytes]] | None = None
         self._code: dict[bytes, bool] = {}
 
     def is_code(self, path: bytes) -> bool:

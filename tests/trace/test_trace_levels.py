@@ -279,3 +279,16 @@ def test_a_path_that_is_put_together_for_a_call_is_named() -> None:
     world = World(files, env=("HOME=/root",))
     assert world.level("root/cfg") == "unknown"
     assert world.level("root/quiet") == "unreached"
+
+
+@pytest.mark.parametrize("first", ["aaa", "zzz"])
+def test_a_place_is_named_by_another_module_too_when_one_in_it_says_it(first: str) -> None:
+    """A module's own place says where it is; the same text in a module elsewhere names that place."""
+    inside, outside = ("aaa", "zzz") if first == "aaa" else ("zzz", "aaa")
+    text = 'PLACE = "/opt/pkg"\n'
+    files: dict[str, bytes | str] = {
+        **site({"app.py": f"import sys\nimport {inside}\nimport {outside}\n", f"{outside}.py": text}),
+        f"opt/pkg/{inside}.py": text,
+        "opt/pkg/table.bin": b"1",
+    }
+    assert World(files, env=("PYTHONPATH=/opt/pkg",)).level("opt/pkg/table.bin") == "unknown"
