@@ -135,7 +135,7 @@ def test_a_name_that_is_no_path_is_looked_for_in_its_registry(
         raise ServiceError("the registry is away", "try again")
 
     monkeypatch.setattr(registry, "open_registry", refuse)
-    with pytest.raises(ServiceError, match="is no path; .*: the registry is away") as caught:
+    with pytest.raises(ServiceError, match=r"is no path; .*: the registry is away") as caught:
         open_image(reference, "linux/arm64", insecure=True)
     assert caught.value.hint == "try again"
     assert asked == [(reference, "linux/arm64", True)]
