@@ -14,30 +14,13 @@ from typing import NamedTuple, TypeAlias
 MIN_CLOSED = 3  # bytes of a run with a NUL behind it: "a/b"
 MIN_OPEN = 5  # bytes of a run without one; shorter ones are nearly always numbers and code
 
-_PRINTABLE = rb"[\t\x20-\x7e]"
 _SEPARATORS = b"/.%"
-# A single literal in front lets the regex engine skip at memory speed; a class there is ten times slower.
-_HITS = tuple(
-    re.compile(
-        re.escape(s)
-        + b"(?:"
-        + _PRINTABLE
-        + b"{2}|(?<="
-        + _PRINTABLE
-        + re.escape(s)
-        + b")"
-        + _PRINTABLE
-        # two in front (the lookbehind spans them and the separator)
-        + b"|(?<="
-        + _PRINTABLE
-        + b"{2}"
-        + re.escape(s)
-        + b"))"
-    )
-    for s in (b"/", b".", b"%")
-)
+# Bytes as classes: "/" for a separator, "a" for what can be printed else, NUL for all other bytes.
+_CLASSED = bytes(0x2F if c in _SEPARATORS else 0x61 if 0x20 <= c < 0x7F or c == 9 else 0 for c in range(256))
+# A run of three or more from its first separator on, in such classes. A single literal in front lets the regex engine
+# skip at memory speed; a class there is ten times slower. The lookbehinds span the separator, too.
+_HIT = re.compile(rb"/(?:[a/]{2,}|(?<=[a/]/)[a/]|(?<=[a/]{2}/))")
 _WIDE = bytes(0x61 if 0x20 <= c < 0x7F or c == 9 or c >= 0x80 else 0 for c in range(256))
-_PLAIN = bytes(0x61 if 0x20 <= c < 0x7F or c == 9 else 0 for c in range(256))
 _LAST_WIDE = re.compile(rb"(?:[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3})\Z")
 _TEXT = re.compile(rb"(?:[\t\x20-\x7e]|[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3})+")
 _WORD = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_"
@@ -76,32 +59,29 @@ def last_break(data: bytes | bytearray) -> int:
         window *= 8
 
 
-def runs(data: bytes, base: int, end: int | None = None) -> Iterator[Run]:
-    """Yield the runs worth keeping in ``data[:end]``, in no order; ``base`` is the file offset of ``data[0]``.
+def runs(data: bytes, base: int, end: int | None = None) -> list[Run]:
+    """Return the runs worth keeping in ``data[:end]``, in no order; ``base`` is the file offset of ``data[0]``.
 
     A run never reaches beyond ``end``; the byte there only tells whether a NUL follows.
     """
     stop = len(data) if end is None else end
-    plain: bytes | None = None  # made where the first hit asks for it
-    seen: set[int] = set()
-    for pattern in _HITS:
-        at = 0
-        search = pattern.search
-        while (hit := search(data, at, stop)) is not None:
-            if plain is None:
-                plain = data[:stop].translate(_PLAIN)
-            place = hit.start()
-            start = plain.rfind(b"\0", 0, place) + 1
-            at = plain.find(b"\0", place)
-            if at < 0:
-                at = stop
-            if (at < stop and data[at] >= 0x80) or (start and data[start - 1] >= 0x80):
-                start, at = _extend(data, plain, start, place)
-            closed = at < len(data) and data[at] == 0
-            if at - start < (MIN_CLOSED if closed else MIN_OPEN) or start in seen:
+    classes = data.translate(_CLASSED)
+    rfind = classes.rfind
+    found: list[Run] = []
+    seen: set[int] = set()  # where runs start that hold bytes above ASCII: there are several hits in them
+    size = len(data)
+    for hit in _HIT.finditer(classes, 0, stop):
+        place, at = hit.span()
+        start = rfind(b"\0", 0, place) + 1
+        if (at < stop and data[at] >= 0x80) or (start and data[start - 1] >= 0x80):
+            start, at = _extend(data, classes, start, place, stop)
+            if start in seen:
                 continue
             seen.add(start)
-            yield Run(base + start, data[start:at], closed)
+        closed = at < size and not data[at]
+        if at - start >= (MIN_CLOSED if closed else MIN_OPEN):
+            found.append(Run(base + start, data[start:at], closed))
+    return found
 
 
 def identifiers(data: bytes, base: int, end: int | None = None) -> Iterator[Run]:
@@ -116,11 +96,11 @@ def identifiers(data: bytes, base: int, end: int | None = None) -> Iterator[Run]
                 yield Run(base + start, data[start:after], True)
 
 
-def _extend(data: bytes, plain: bytes, start: int, place: int) -> tuple[int, int]:
+def _extend(data: bytes, classes: bytes, start: int, place: int, stop: int) -> tuple[int, int]:
     """Widen a run of ASCII around ``place`` by the well-formed UTF-8 on both sides; return its start and end."""
-    forward = _TEXT.match(data, place, len(plain))
+    forward = _TEXT.match(data, place, stop)
     assert forward is not None
     while start and data[start - 1] >= 0x80 and (wide := _LAST_WIDE.search(data[max(0, start - 4) : start])):
         start -= len(wide.group())
-        start = plain.rfind(b"\0", 0, start) + 1
+        start = classes.rfind(b"\0", 0, start) + 1
     return start, forward.end()
