@@ -114,7 +114,7 @@ class Chains:
                 last.module, last.path, line, function or (last.function if len(hops) == 1 else None), last.edge
             )
             shown: Edge = "deferred" if edge == "import" and function else edge
-            hops.append(Hop(unit.name, unit.path or b"", None, None, shown))
+            hops.append(Hop(None if unit.kind == "data" else unit.name, unit.path or b"", None, None, shown))
         return tuple(hops)
 
     def _search(self, reach: Reach) -> _Came:
@@ -144,7 +144,7 @@ class Chains:
         for unit in rest:
             came[unit] = None
         _parents(rest, came)
-        self._layers([*came], came, outgoing, lambda unit: unit in reach.level)
+        self._layers([*came], came, outgoing, lambda unit: unit in reach.level or unit.kind == "data")
         return came
 
     def _layers(self, start: list[Unit], came: _Came, outgoing: dict[Unit, list[Target]], allowed: object) -> None:

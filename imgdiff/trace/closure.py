@@ -61,6 +61,11 @@ class Reach:
         self.uses: list[tuple[Unit, Use]] = []  # libraries, programs, metadata: for those who know them
         self.packed: dict[Unit, None] = {}  # extension modules whose strings are packed
         self.entry_points: dict[Unit, str] = {}  # what entry points brought in, and which
+        self.data_files: dict[bytes, Unit] = {}  # that name modules: see data_names
+        self.from_data: set[tuple[bytes, Unit]] = set()  # (data file, module that it names)
+        self.named_data: set[tuple[bytes, Unit]] = set()  # (data file, module whose strings name it)
+        self.unread: dict[str, bytes] = {}  # top-level packages that could import what this data file names
+        self.fed: list[int] = []  # how many modules and blocks the data files were asked for
         self._waiting: dict[str, list[Block | tuple[Unit, str]]] = {}
         self._fresh: list[Unit] = []
         self._stack: list[Block] = []

@@ -11,7 +11,7 @@ import msgspec
 from imgdiff.model import Tree
 from imgdiff.trace.search_path import SearchPath
 
-FoundKind = Literal["source", "bytecode", "extension", "namespace"]
+FoundKind = Literal["source", "bytecode", "extension", "namespace", "data"]  # data: no module, a step of a chain
 # A hyphen keeps a name out of import statements, not out of __import__ (_sysconfigdata__linux_x86_64-linux-gnu).
 _IDENTIFIER = re.compile(rb"[^\W\d][\w-]*", re.ASCII)
 

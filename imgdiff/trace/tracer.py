@@ -25,6 +25,7 @@ from imgdiff.trace.blocks import Unit, fill
 from imgdiff.trace.calls import Use
 from imgdiff.trace.chains import Chains, Root
 from imgdiff.trace.closure import DEFERRED, EAGER, Reach
+from imgdiff.trace.data_names import DataNames
 from imgdiff.trace.entry import Follower, Launch, PythonStart, environment_of, python_names, split_entry
 from imgdiff.trace.levels import Role
 from imgdiff.trace.natives import Native, Natives, feed_interpreter, feed_libraries
@@ -54,6 +55,8 @@ class Tracer:
         self.follower = Follower(tree, attribution, facts)
         self.maker = Maker(tree, attribution, facts, profile, side)
         self.natives = Natives(tree, attribution, facts, self.follower, side)
+        outside = PathRules((*common().outside, *profile.outside))
+        self.data_names = DataNames(tree, attribution, facts, outside)
         self.caveats: dict[str, None] = {}
         self.chosen = False  # one command line is traced, not every entry of the profile
         self.integrity: dict[Integrity, None] = {}
@@ -290,6 +293,8 @@ class Tracer:
         while True:
             self.maker.finish(reach, groups)
             before = len(reach.level), len(reach.done)
+            texts = [text for text, _ in self._texts([launch, *self.others])]
+            self.data_names.feed(reach, self._working([launch]), texts)
             feed_libraries(reach, resolver, executable, seen)
             for path, (unit, use) in self.natives.started(reach, launch).items():
                 self._child_script(reach, path, unit, use, launch)
@@ -444,12 +449,12 @@ class Tracer:
             PathRules((*rules.read_at_run_time, *self.profile.read_at_run_time)),
             directories,
             tuple(listed),
-            frozenset(
-                found
-                for each in (self.cwd, *(launch.cwd for launch in launches))
-                if (found := self.tree.resolve(each)) is not None
-            ),
+            self._working(launches),
         )
+
+    def _working(self, launches: Sequence[Launch]) -> frozenset[bytes]:
+        directories = (self.cwd, *(launch.cwd for launch in launches))
+        return frozenset(found for each in directories if (found := self.tree.resolve(each)) is not None)
 
     # What it could not tell -----------------------------------------------------------------------------------------
 
