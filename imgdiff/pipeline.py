@@ -284,7 +284,7 @@ def _compare(a: Indexed, b: Indexed, store: Store, options: Options) -> Report:
         config,
         blindspots,
         _caveats(a, trace_a, b, trace_b, judged, claim, options, profile),
-        unread=bool(comparison.blindspots) or _left_out(a, b),
+        unread=bool(comparison.blindspots) or _left_out(a, b) or any(spot.what == runtime.MOUNT for spot in blindspots),
     )
     return _report(a, trace_a, b, trace_b, comparison, findings, profile, claim, accepted, options)
 

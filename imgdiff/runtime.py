@@ -18,6 +18,7 @@ _EMPTY_FILES: Final = frozenset(
 _EMPTY_DIRS: Final = frozenset((b"dev/mqueue", b"dev/pts", b"dev/shm", b"proc", b"sys"))
 _LINKS: Final = {b"etc/mtab": b"/proc/mounts"}
 _NAMES: Final = (*sorted(_EMPTY_FILES), *sorted(_EMPTY_DIRS), *_LINKS)
+MOUNT: Final = "mount"  # what a blindspot for one is called
 _ELSEWHERE: Final = ("unreached", "outside")
 
 
@@ -114,5 +115,5 @@ def mounted(side: Side, image: Image, tree: Tree, roles: Mapping[str, RoleTrace]
         )
         if blocked:
             reason = f"Something else is mounted there ({mount.what}), and what it holds can't be seen."
-            spots.append(Blindspot("mount", reason, mount.path, side, blocked))
+            spots.append(Blindspot(MOUNT, reason, mount.path, side, blocked))
     return spots

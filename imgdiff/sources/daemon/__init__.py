@@ -70,6 +70,7 @@ def _look(kind: Kind, name: str, given: str, platform: str | None, search: Searc
     from imgdiff.sources.daemon._image import image_of
 
     trouble: ImgdiffError | None = None
+    before = len(search.looked)
     try:
         places = addresses(kind)
     except ServiceError as error:
@@ -86,7 +87,7 @@ def _look(kind: Kind, name: str, given: str, platform: str | None, search: Searc
                 return None
         except (ServiceError, ImageError) as error:
             trouble = trouble or error
-    return None if search.looked and not isinstance(trouble, ImageError) else trouble
+    return trouble if isinstance(trouble, ImageError) or len(search.looked) == before else None
 
 
 def _connected(address: Address, kind: Kind) -> Engine:

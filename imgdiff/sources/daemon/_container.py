@@ -70,9 +70,9 @@ def _without_podmans(run: dict[str, Any], image: Mapping[str, Any], identity: st
         )
         if line in own or not added:
             kept.append(line)
-    run = {**run, "Env": kept}
-    for key in ("StopSignal", "Healthcheck", "Labels", "Volumes"):  # podman fills these in, in spellings of its own
-        if key == "StopSignal":
+    run = {**run, "Env": kept, "StopSignal": None}  # a number here, a name in the image
+    for key in ("ExposedPorts", "Healthcheck", "OnBuild", "Shell", "StopSignal", "Volumes"):
+        if not run.get(key):  # it leaves these out where they are the image's
             run[key] = image.get(key)
     if isinstance(run.get("WorkingDir"), str) and run["WorkingDir"] == "/" and not image.get("WorkingDir"):
         run["WorkingDir"] = ""

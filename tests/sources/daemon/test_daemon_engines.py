@@ -1,0 +1,278 @@
+"""Images and containers of real engines: run by ``tests/services/engines.sh`` on three dockers, and on podman."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from imgdiff import config, engines, pipeline
+from imgdiff.errors import ImageError, ServiceError, UnknownReferenceError
+from imgdiff.layer import index_layers
+from imgdiff.model import Report
+from imgdiff.reports import json_v1
+from imgdiff.sources import open_image
+from imgdiff.sources.daemon import _engine
+from imgdiff.store import Store
+from tests.services.engine import docker, docker_host, podman_service
+from tests.support.fixtures import FIXTURES
+
+pytestmark = pytest.mark.engine
+
+STORY = "imgdiff-test/story"
+
+
+def load(host: str, directory: Path) -> None:
+    """Put both images of the founding story into an engine."""
+    for side in ("a", "b"):
+        archive = directory / f"{side}.tar"
+        target = f"docker-archive:{archive}:docker.io/{STORY}:{side}"
+        command = ["skopeo", "--insecure-policy", "copy", "-q", f"oci:{FIXTURES}/story/{side}", target]
+        if not archive.exists():
+            subprocess.run(command, check=True, capture_output=True)
+        docker("load", "-q", "-i", str(archive), host=host)
+
+
+@pytest.fixture(scope="module", params=["docker", "podman"])
+def engine(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, str]]:
+    """Give (kind, URL) of an engine that has the story."""
+    directory = tmp_path_factory.mktemp("engine")
+    if request.param == "podman":
+        with podman_service() as url:
+            load(url, directory)
+            yield "podman", url
+        return
+    host = docker_host()
+    load(host, directory)
+    yield "docker", host
+    docker("rmi", "-f", f"{STORY}:a", f"{STORY}:b", host=host)
+
+
+@pytest.fixture
+def kind(engine: tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """Let the engine be the only one that is found, and give its kind."""
+    name, url = engine
+    for variable in ("DOCKER_HOST", "CONTAINER_HOST", "DOCKER_CONTEXT"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.setenv("DOCKER_HOST" if name == "docker" else "CONTAINER_HOST", url)
+    if name == "podman":
+        monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
+    else:
+        monkeypatch.setenv("CONTAINER_HOST", f"unix://{tmp_path}/none.sock")
+    monkeypatch.chdir(tmp_path)
+    return name
+
+
+def url(engine: tuple[str, str]) -> str:
+    return engine[1]
+
+
+def report(a: str, b: str, cache: Path | None = None) -> Report:
+    return pipeline.diff(a, b, pipeline.Options(cache=cache is not None, cache_dir=cache))
+
+
+def rest(found: Report) -> dict[str, Any]:
+    """Return a report without what tells where the images came from."""
+    value: dict[str, Any] = json.loads(json_v1.render(found))
+    return {key: item for key, item in value.items() if key not in ("images", "imgdiff")}
+
+
+def exports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Record what is asked of the engine that moves layers or files."""
+    asked: list[str] = []
+    stream = _engine.Engine._stream
+
+    def recorded(self: _engine.Engine, path: str, parameters: Any) -> _engine.Stream:
+        asked.append(path.rpartition("/")[2] + (f" {len(parameters)}" if path == "/images/get" else ""))
+        return stream(self, path, parameters)
+
+    monkeypatch.setattr(_engine.Engine, "_stream", recorded)
+    return asked
+
+
+def test_an_image_is_what_it_is_on_disk(kind: str) -> None:
+    for side in ("a", "b"):
+        on_disk = open_image(f"{FIXTURES}/story/{side}")
+        for reference in (f"{STORY}:{side}", f"{kind}:{STORY}:{side}"):
+            image = open_image(reference)
+            assert (image.source, image.platform, image.reference) == (kind, on_disk.platform, reference)
+            assert [layer.diff_id for layer in image.layers] == [layer.diff_id for layer in on_disk.layers]
+            assert image.config is not None
+            assert on_disk.config is not None
+            for field in ("env", "entrypoint", "cmd", "user", "working_dir", "labels"):
+                assert getattr(image.config, field) == getattr(on_disk.config, field)
+            profile = engines.load_profiles()[0]
+            assert config.compare_configs(image.config, on_disk.config, profile, engines.common().env) == ()
+            assert image.config_digest in (on_disk.config_digest, None)
+
+
+def test_the_report_is_that_of_the_disk(kind: str) -> None:
+    from_disk = report(f"{FIXTURES}/story/a", f"{FIXTURES}/story/b")
+    assert rest(report(f"{STORY}:a", f"{STORY}:b")) == rest(from_disk)
+    assert rest(report(f"{FIXTURES}/story/a", f"{kind}:{STORY}:b")) == rest(from_disk)
+
+
+def test_both_images_come_in_one_archive_and_cached_layers_in_none(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = exports(monkeypatch)
+    with Store.open(tmp_path / "cache") as store:
+        images = [open_image(f"{STORY}:{side}") for side in ("a", "b")]
+        layers = [layer for image in images for layer in image.layers]
+        first = index_layers(layers, store)
+        assert asked == ["get 2"]
+        assert [index.diff_id for index in first] == [layer.diff_id for layer in layers]
+        again = [layer for side in ("a", "b") for layer in open_image(f"{STORY}:{side}").layers]
+        assert index_layers(again, store) == first
+        assert asked == ["get 2"]
+
+
+def test_only_the_image_that_has_the_missing_layer_is_saved(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = exports(monkeypatch)
+    with Store.open(tmp_path / "cache") as store:
+        index_layers(open_image(f"{STORY}:a").layers, store)
+        both = [layer for side in ("a", "b") for layer in open_image(f"{STORY}:{side}").layers]
+        index_layers(both, store)
+    assert asked == ["get 1", "get 1"]
+
+
+def test_files_are_read_again_one_by_one(kind: str, engine: tuple[str, str]) -> None:
+    image = open_image(f"{STORY}:a")
+    with Store.temporary() as store:
+        indexes = index_layers(image.layers, store)
+    wanted = {entry.path: entry.digest for index in indexes for entry in index.entries if entry.digest}
+    some = {path: digest for path, digest in list(wanted.items())[::40] if digest is not None}
+    assert image.contents is not None
+    before = docker("ps", "-aq", host=url(engine))
+    found = dict.fromkeys(path for path, _ in image.contents({**some, b"not/there": b"0" * 32}))
+    assert set(found) <= set(some)
+    assert len(found) >= len(some) - 1  # a later layer may hold another content
+    assert docker("ps", "-aq", host=url(engine)) == before
+
+
+def test_a_layer_opens_on_its_own(kind: str) -> None:
+    layer = open_image(f"{STORY}:b").layers[-1]
+    on_disk = open_image(f"{FIXTURES}/story/b").layers[-1]
+    single = type(layer)(None, layer.diff_id, layer.open)
+    with Store.temporary() as one, Store.temporary() as other:
+        assert index_layers([single], one) == index_layers([on_disk], other)
+
+
+def test_an_image_as_one_tree(kind: str) -> None:
+    """What stands in where an engine leaves layers out of its archive."""
+    image = open_image(f"{STORY}:a")
+    assert image.whole is not None
+    whole = image.whole()
+    assert (whole.source, len(whole.layers), whole.contained) == (f"{kind}-export", 1, True)
+    assert whole.config == image.config
+
+
+def test_the_tree_stands_in_for_layers_that_are_not_there(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from imgdiff.sources.daemon import _saved
+
+    monkeypatch.setattr(_saved, "_BY_DIGEST", re.compile("nothing"))
+    monkeypatch.setattr(_saved, "_LEGACY", re.compile("nothing"))
+    found = report(f"{STORY}:a", f"{STORY}:b")
+    assert (found.image_a.source, found.image_b.source) == (f"{kind}-export", f"{kind}-export")
+    on_disk = report(f"{FIXTURES}/story/a", f"{FIXTURES}/story/b")
+    assert rest(found)["changes"] == rest(on_disk)["changes"]
+    assert found.verdict.outcome == on_disk.verdict.outcome
+    assert any("no digest of a layer could be checked" in caveat for caveat in found.verdict.caveats)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Containers
+# --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def containers(engine: tuple[str, str]) -> Iterator[list[str]]:
+    made: list[str] = []
+    yield made
+    for name in made:
+        docker("rm", "-f", "-v", name, host=url(engine))
+
+
+def create(engine: tuple[str, str], made: list[str], name: str, *options: str) -> None:
+    made.append(name)
+    docker("create", "--name", name, "--network", "none", *options, host=url(engine))
+
+
+def test_a_fresh_container_is_its_image(kind: str, engine: tuple[str, str], containers: list[str]) -> None:
+    create(engine, containers, "imgdiff-fresh", f"{STORY}:a")
+    found = report(f"{STORY}:a", "container:imgdiff-fresh")
+    assert found.verdict.outcome == "identical"
+    assert found.image_b.source == f"{kind}-container"
+    assert found.config == ()
+
+
+def test_what_was_changed_in_a_container(
+    kind: str, engine: tuple[str, str], containers: list[str], tmp_path: Path
+) -> None:
+    create(engine, containers, "imgdiff-changed", "-e", "VLLM_X=1", f"{STORY}:a")
+    path = "/opt/venv/lib/python3.12/site-packages/vllm/__init__.py"
+    copied = tmp_path / "__init__.py"
+    docker("cp", f"imgdiff-changed:{path}", str(copied), host=url(engine))
+    copied.write_text(copied.read_text() + "\nEDITED = 1\n")
+    docker("cp", str(copied), f"imgdiff-changed:{path}", host=url(engine))
+    found = report(f"{STORY}:a", "container:imgdiff-changed")
+    assert found.verdict.outcome == "stands"
+    assert [change.change.path.decode() for change in found.changes] == [path.lstrip("/")]
+    assert [(each.field, each.name) for each in found.config] == [("env", "VLLM_X")]
+
+
+def test_mounts_are_said_and_block_what_they_hide(
+    kind: str, engine: tuple[str, str], containers: list[str], tmp_path: Path
+) -> None:
+    package = "/opt/venv/lib/python3.12/site-packages/vllm"
+    mounts = ("-v", f"{tmp_path}:{package}", "-v", f"{tmp_path}:/models")
+    create(engine, containers, "imgdiff-mounted", *mounts, f"{STORY}:a")
+    found = report(f"{STORY}:a", "container:imgdiff-mounted")
+    (spot,) = [spot for spot in found.blindspots if spot.what == "mount"]
+    assert spot.path is not None
+    assert spot.path.decode() == package.lstrip("/")
+    assert "engine-core" in spot.roles
+    assert found.verdict.outcome == "undecided"
+    assert any("/models (from the host)" in caveat for caveat in found.verdict.caveats)
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# What goes wrong
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def test_unknown_names_have_their_nearest(kind: str, engine: tuple[str, str], containers: list[str]) -> None:
+    with pytest.raises(UnknownReferenceError, match=f"the {kind} engine .* has none of this name") as caught:
+        open_image(f"{kind}:{STORY}:c")
+    assert f"{STORY}:a" in str(caught.value.hint)
+    create(engine, containers, "imgdiff-known", f"{STORY}:a")
+    with pytest.raises(UnknownReferenceError, match="names no container") as caught:
+        open_image("container:imgdiff-knwon")
+    assert "container:imgdiff-known" in str(caught.value.hint)
+
+
+def test_another_platform_is_refused(kind: str) -> None:
+    with pytest.raises(ImageError, match=r"linux/arm64"):
+        open_image(f"{kind}:{STORY}:a", "linux/arm64")
+    assert open_image(f"{kind}:{STORY}:a", "linux/amd64").platform == "linux/amd64"
+
+
+def test_an_image_that_goes_away_while_it_is_read(kind: str, engine: tuple[str, str], tmp_path: Path) -> None:
+    docker("tag", f"{STORY}:a", "imgdiff-test/gone:a", host=url(engine))
+    (tmp_path / "Dockerfile").write_text(f"FROM {STORY}:a\nLABEL gone=1\n")
+    command = ("build", "-q", "--network", "none", "-t", "imgdiff-test/gone:a", str(tmp_path))
+    if kind == "podman":
+        pytest.skip("root may not build with podman here")
+    docker(*command, host=url(engine))
+    image = open_image("imgdiff-test/gone:a")
+    docker("rmi", "-f", "imgdiff-test/gone:a", host=url(engine))
+    with Store.temporary() as store, pytest.raises((ImageError, ServiceError)) as caught:
+        index_layers(image.layers, store)
+    assert caught.value.hint
