@@ -44,6 +44,7 @@ _UNWIND_BYTES = b"\x0e\x0c\x86\x8c\x83\x8d\x8e\x8f"
 _CODE_BYTES = b"\x48\x8b\x89\xc5\x62\x4c\x41\x0f\xe8\x24\x44\x83\x8d\xc4\x85"
 _OFFSET = itemgetter(0)
 _PT_GNU_EH_FRAME = 0x6474E550
+_PY = b"Py"  # looked for first: PYTHON begins with a NUL, and symbol tables are full of them
 _LIBRARY = re.compile(rb"\.so[.0-9]*\0")
 _FATBIN = b"\x50\xed\x55\xba\x01\x00\x10\x00"
 _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
@@ -218,7 +219,7 @@ class _Pass:
         front = self.kept.part(span.start)
         self._markers = tuple(marker for marker, hint in ((_FATBIN, b"cuda"), (_BUNDLE, b"hip")) if hint in front)
         # patchelf moves names to the end of the file: none here leaves open whether they ask for Python
-        if PYTHON.search(front) or not _LIBRARY.search(front):
+        if (_PY in front and PYTHON.search(front)) or not _LIBRARY.search(front):
             self._identifiers = []
         self._carry = bytes(front[strings.last_break(front) :])
         self._plan[self._next] = Span(self._front, span.end, "code")
