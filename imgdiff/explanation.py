@@ -32,6 +32,7 @@ from imgdiff.model import (
     Tree,
 )
 from imgdiff.store import Store
+from imgdiff.surrogates import encodable
 
 Read = Callable[[Collection[bytes]], Iterator[tuple[bytes, BinaryIO]]]
 
@@ -75,10 +76,34 @@ def explain(comparison: Comparison, a: OneSide, b: OneSide, store: Store) -> Exp
     return _Explaining(a, b, store).run(comparison)
 
 
+class _KnownDeltas:
+    """Deltas of modules in the cache: read one by one, written together."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._new: dict[kinds.KindName, dict[tuple[bytes, bytes], Delta]] = {}
+
+    def get(self, kind: kinds.KindName, a: bytes, b: bytes) -> Delta | None:
+        found = self._new.get(kind, {}).get((a, b))
+        if found is None:
+            encoded = self._store.delta(kind, kinds.VERSIONS[kind], a, b)
+            found = None if encoded is None else msgspec.msgpack.decode(encoded, type=Delta)
+        return found
+
+    def put(self, kind: kinds.KindName, a: bytes, b: bytes, delta: Delta) -> None:
+        self._new.setdefault(kind, {})[a, b] = encodable(delta)
+
+    def flush(self) -> None:
+        for kind, deltas in self._new.items():
+            rows = {pair: msgspec.msgpack.encode(delta) for pair, delta in deltas.items()}
+            self._store.put_deltas(kind, kinds.VERSIONS[kind], rows)
+
+
 class _Explaining:
     def __init__(self, a: OneSide, b: OneSide, store: Store) -> None:
         self._a, self._b, self._store = a, b, store
         self._compilers = bytecode.Compilers()
+        self._known = _KnownDeltas(store)
         self._blindspots: list[Blindspot] = []
         self._modules: dict[tuple[bytes | None, bytes | None], kinds.ModuleDelta] = {}
         self._both_infos = _paired_infos(a.attribution, b.attribution)
@@ -96,6 +121,7 @@ class _Explaining:
             if change.path_a is not None and change.path_b is not None and change.path_b.endswith(b".py")
         ]
         switched = tuple(self._switched([*comparison.touched, *sources]))
+        self._known.flush()
         return Explained(explained, switched, tuple(self._blindspots))
 
     def _switched(self, sources: Iterable[tuple[bytes, bytes]]) -> Iterator[Switched]:
@@ -199,7 +225,7 @@ class _Explaining:
         self, source_a: bytes | None, pyc_a: bytes | None, source_b: bytes | None, pyc_b: bytes | None
     ) -> kinds.ModuleDelta:
         return kinds.module_delta(
-            _module_side(self._a, source_a, pyc_a), _module_side(self._b, source_b, pyc_b), self._compilers
+            _module_side(self._a, source_a, pyc_a), _module_side(self._b, source_b, pyc_b), self._compilers, self._known
         )
 
     # ----------------------------------------------------------------------------------------------------------------

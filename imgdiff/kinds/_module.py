@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Callable, Mapping
+from typing import Literal, Protocol
 
 import msgspec
 
 from imgdiff.kinds import bytecode
+from imgdiff.kinds._routing import KindName
 from imgdiff.kinds.bytecode import Compilers
 from imgdiff.kinds.python.delta import delta as source_delta
 from imgdiff.model import Delta, FileEntry, PycStamp, Texts
@@ -42,16 +43,26 @@ class ModuleDelta(msgspec.Struct, frozen=True):
     runs_b: Runs
 
 
-def module_delta(a: ModuleSide, b: ModuleSide, compilers: Compilers) -> ModuleDelta:
-    """Compare one module of two images.
+class KnownDeltas(Protocol):
+    """Deltas of contents that were compared before, by kind and digests."""
+
+    def get(self, kind: KindName, a: bytes, b: bytes) -> Delta | None:
+        """Return the delta of two contents, or None."""
+
+    def put(self, kind: KindName, a: bytes, b: bytes, delta: Delta) -> None:
+        """Keep the delta of two contents."""
+
+
+def module_delta(a: ModuleSide, b: ModuleSide, compilers: Compilers, known: KnownDeltas | None = None) -> ModuleDelta:
+    """Compare one module of two images; contents that are ``known`` are not compared again.
 
     A source is judged by its own text, whichever runs, since Triton, torch.jit and others compile it. A ``.pyc`` is
     noise where Python runs it in neither image, or where what runs instead of it is proven equal; else it is code,
     with ``settle`` set where only a Python that is not at hand could tell.
     """
     runs_a, runs_b = runs(a), runs(b)
-    source = _source(a, b)
-    compiled = _bytecode(a, b, runs_a, runs_b, compilers)
+    source = _source(a, b, known)
+    compiled = _bytecode(a, b, (runs_a, runs_b), compilers, known)
     if compiled is not None and compiled.effect == "code" and source is not None and source.effect == "metadata":
         compiled = _versions(a, b, source, compiled) if runs_a == runs_b == "bytecode" else compiled
     detail = {"runs_a": runs_a, "runs_b": runs_b}
@@ -84,7 +95,7 @@ def _content(entry: FileEntry | None, side: ModuleSide) -> bytes | None:
     return None if entry is None or entry.digest is None else side.texts.get(entry.digest)
 
 
-def _source(a: ModuleSide, b: ModuleSide) -> Delta | None:
+def _source(a: ModuleSide, b: ModuleSide, known: KnownDeltas | None) -> Delta | None:
     if a.source is None and b.source is None:
         return None
     if a.source is None or b.source is None:
@@ -94,22 +105,24 @@ def _source(a: ModuleSide, b: ModuleSide) -> Delta | None:
     contents = _content(a.source, a), _content(b.source, b)
     if contents[0] is None or contents[1] is None:
         return Delta("code", f"The source can't be compared: {NOT_KEPT}.")
-    return source_delta(contents[0], contents[1])
+    return _compared("python", (a.source, b.source), (contents[0], contents[1]), source_delta, known)
 
 
-def _bytecode(a: ModuleSide, b: ModuleSide, runs_a: Runs, runs_b: Runs, compilers: Compilers) -> Delta | None:
+def _bytecode(
+    a: ModuleSide, b: ModuleSide, runs: tuple[Runs, Runs], compilers: Compilers, known: KnownDeltas | None
+) -> Delta | None:
     if a.pyc is None and b.pyc is None:
         return None
     same = a.pyc is not None and b.pyc is not None and a.pyc.digest is not None and a.pyc.digest == b.pyc.digest
-    ran = [side for side, what in (("a", runs_a), ("b", runs_b)) if what == "bytecode"]
+    ran = [side for side, what in zip("ab", runs, strict=True) if what == "bytecode"]
     if same and len(ran) != 1:
         return None
     if not ran:
         return Delta("noise", _ignored(a, b))
     if len(ran) == 2:
-        return _both(a, b)
+        return _both(a, b, known)
     runner, other, name = (a, b, "a") if ran == ["a"] else (b, a, "b")
-    if (runs_b if name == "a" else runs_a) == "nothing":
+    if "nothing" in runs:
         return Delta(
             "code", f"Python runs the bytecode in {name} and finds no such module in {'b' if name == 'a' else 'a'}."
         )
@@ -134,7 +147,24 @@ def _ignored(a: ModuleSide, b: ModuleSide) -> str:
     return f"Python runs this bytecode in neither image: {', '.join(reasons)}."
 
 
-def _both(a: ModuleSide, b: ModuleSide) -> Delta:
+def _compared(
+    kind: KindName,
+    entries: tuple[FileEntry | None, FileEntry | None],
+    contents: tuple[bytes, bytes],
+    compare: Callable[[bytes, bytes], Delta],
+    known: KnownDeltas | None,
+) -> Delta:
+    digests = [entry.digest for entry in entries if entry is not None and entry.digest is not None]
+    if known is None or len(digests) != 2:
+        return compare(*contents)
+    found = known.get(kind, digests[0], digests[1])
+    if found is None:
+        found = compare(*contents)
+        known.put(kind, digests[0], digests[1], found)
+    return found
+
+
+def _both(a: ModuleSide, b: ModuleSide, known: KnownDeltas | None) -> Delta:
     """Compare two ``.pyc`` that both run; by what the index knows where that is enough."""
     # equal bodies prove nothing where the magic numbers differ, or where the header can't be read
     if (
@@ -149,7 +179,7 @@ def _both(a: ModuleSide, b: ModuleSide) -> Delta:
     contents = _content(a.pyc, a), _content(b.pyc, b)
     if contents[0] is None or contents[1] is None:
         return Delta("code", f"The bytecode can't be compared: {NOT_KEPT}.")
-    return bytecode.delta(contents[0], contents[1])
+    return _compared("bytecode", (a.pyc, b.pyc), (contents[0], contents[1]), bytecode.delta, known)
 
 
 def _versions(a: ModuleSide, b: ModuleSide, source: Delta, compiled: Delta) -> Delta:

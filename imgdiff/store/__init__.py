@@ -182,6 +182,10 @@ class Store:
         """Keep the encoded delta of two contents."""
         self._rows.put(f"delta:{kind}", version, {digest_a + digest_b: delta})
 
+    def put_deltas(self, kind: str, version: int, deltas: Mapping[tuple[bytes, bytes], bytes]) -> None:
+        """Keep the encoded deltas of several pairs of contents."""
+        self._rows.put(f"delta:{kind}", version, {a + b: delta for (a, b), delta in deltas.items()})
+
     # Upkeep ----------------------------------------------------------------------------------------------------------
 
     def _sweep(self) -> None:

@@ -10,9 +10,9 @@ import struct
 
 import pytest
 
-from imgdiff.kinds import ModuleDelta, ModuleSide, Runs, module_delta, runs
+from imgdiff.kinds import KindName, ModuleDelta, ModuleSide, Runs, module_delta, runs
 from imgdiff.kinds.bytecode import Compilers
-from imgdiff.model import FileEntry, PycStamp
+from imgdiff.model import Delta, FileEntry, PycStamp
 from tests.kinds.bytecode_inputs import THIS_MINOR, recording
 
 OLD = b"def f():\n    return 1\n"
@@ -224,3 +224,31 @@ def test_a_checked_hash_is_checked() -> None:
     head = importlib.util.MAGIC_NUMBER + struct.pack("<I", 3) + importlib.util.source_hash(OLD)
     assert runs(side(OLD, head + pyc(OLD)[16:])) == "bytecode"
     assert runs(side(NEW, head + pyc(OLD)[16:])) == "source"
+
+
+class Known:
+    """Deltas by kind and digests, and how often one was asked for in vain."""
+
+    def __init__(self) -> None:
+        self.deltas: dict[tuple[str, bytes, bytes], Delta] = {}
+        self.missed = 0
+
+    def get(self, kind: KindName, a: bytes, b: bytes) -> Delta | None:
+        found = self.deltas.get((kind, a, b))
+        self.missed += found is None
+        return found
+
+    def put(self, kind: KindName, a: bytes, b: bytes, delta: Delta) -> None:
+        self.deltas[kind, a, b] = delta
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_contents_that_are_known_give_the_same_and_are_compared_once(name: str) -> None:
+    a, b, *_ = CASES[name]
+    known = Known()
+    fresh = module_delta(a, b, Compilers([]))
+    assert module_delta(a, b, Compilers([]), known) == fresh
+    missed = known.missed
+    assert missed == len(known.deltas)
+    assert module_delta(a, b, Compilers([]), known) == fresh
+    assert known.missed == missed
