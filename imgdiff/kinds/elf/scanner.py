@@ -20,7 +20,7 @@ from operator import itemgetter
 from typing import Literal, NamedTuple
 
 from imgdiff.kinds.elf import layout, strings
-from imgdiff.kinds.elf.facts import PYTHON, Range, assemble, facts, scan
+from imgdiff.kinds.elf.facts import Range, assemble, facts, scan
 from imgdiff.kinds.elf.kept import Kept
 from imgdiff.kinds.elf.layout import EM_X86_64, ElfError, Header, MissingError, Segment
 from imgdiff.kinds.elf.strings import Run
@@ -44,7 +44,8 @@ _UNWIND_BYTES = b"\x0e\x0c\x86\x8c\x83\x8d\x8e\x8f"
 _CODE_BYTES = b"\x48\x8b\x89\xc5\x62\x4c\x41\x0f\xe8\x24\x44\x83\x8d\xc4\x85"
 _OFFSET = itemgetter(0)
 _PT_GNU_EH_FRAME = 0x6474E550
-_PY = b"Py"  # looked for first: PYTHON begins with a NUL, and symbol tables are full of them
+# As PYTHON, from its letters: that begins with a NUL, and symbol tables are full of them.
+_PYTHON = re.compile(rb"Py(?:(?<=\0Py)|(?<=\0_Py))[A-Z_][A-Za-z_]{2}")
 _LIBRARY = re.compile(rb"\.so[.0-9]*\0")
 _FATBIN = b"\x50\xed\x55\xba\x01\x00\x10\x00"
 _BUNDLE = b"__CLANG_OFFLOAD_BUNDLE__"
@@ -73,7 +74,8 @@ class Scanner:
         self._size = size
         self._at = 0
         self._elf = head[:4] == layout.MAGIC
-        self._buffer = bytearray()
+        self._parts: list[bytes] = []  # of a small file all, of a large one what holds the program headers
+        self._held = 0  # bytes in them
         self._pass: _Pass | None = None
         self._failed: str | None = None
 
@@ -84,10 +86,11 @@ class Scanner:
         if self._pass is not None:
             self._step(view)
             return
-        self._buffer += view
-        if self._size > WHOLE and len(self._buffer) >= FIRST:
-            first = bytes(self._buffer)
-            self._buffer.clear()
+        self._parts.append(bytes(view))
+        self._held += len(view)
+        if self._size > WHOLE and self._held >= FIRST:
+            first = b"".join(self._parts)
+            self._parts.clear()
             try:
                 self._pass = _Pass(first, self._size)
             except MissingError:
@@ -104,7 +107,7 @@ class Scanner:
         if self._failed is not None:
             return Unreadable(self._failed)
         if self._pass is None:
-            return facts(bytes(self._buffer))
+            return facts(b"".join(self._parts))  # one part is not copied
         if self._at != self._size:
             return Unreadable("the ELF file is shorter or longer than it was said to be")
         try:
@@ -219,7 +222,7 @@ class _Pass:
         front = self.kept.part(span.start)
         self._markers = tuple(marker for marker, hint in ((_FATBIN, b"cuda"), (_BUNDLE, b"hip")) if hint in front)
         # patchelf moves names to the end of the file: none here leaves open whether they ask for Python
-        if (_PY in front and PYTHON.search(front)) or not _LIBRARY.search(front):
+        if _PYTHON.search(front) or not _LIBRARY.search(front):
             self._identifiers = []
         self._carry = bytes(front[strings.last_break(front) :])
         self._plan[self._next] = Span(self._front, span.end, "code")
