@@ -42,7 +42,7 @@ CODE_SHARE = 0.13  # share of the bytes below: over it in 99.4% of 8,800 samples
 UNWIND_SHARE = 0.07  # the same for .eh_frame, which gold puts before its index: over it in 80% of 656 samples
 _UNWIND_BYTES = b"\x0e\x0c\x86\x8c\x83\x8d\x8e\x8f"
 _CODE_BYTES = b"\x48\x8b\x89\xc5\x62\x4c\x41\x0f\xe8\x24\x44\x83\x8d\xc4\x85"
-_OFFSET = itemgetter(0)
+_OFFSET, _RUN_TEXT = itemgetter(0), itemgetter(1)
 _PT_GNU_EH_FRAME = 0x6474E550
 # As PYTHON, from its letters: that begins with a NUL, and symbol tables are full of them.
 _PYTHON = re.compile(rb"Py(?:(?<=\0Py)|(?<=\0_Py))[A-Z_][A-Za-z_]{2}")
@@ -296,8 +296,8 @@ class _Pass:
             self._find(data + peek, end - len(data), len(data))
 
     def _find(self, data: bytes, at: int, end: int) -> None:
-        found = list(strings.runs(data, at, end))
-        self._text += sum(len(run.text) for run in found)
+        found = strings.runs(data, at, end)
+        self._text += sum(map(len, map(_RUN_TEXT, found)))
         if self._text > 2 * FRONT:
             raise MissingError
         self._runs += found

@@ -37,6 +37,8 @@ class Run(NamedTuple):
     closed: bool
 
 
+_run = tuple.__new__  # half of what a named tuple's own takes
+
 Finder: TypeAlias = Callable[..., Iterable[Run]]
 
 
@@ -65,23 +67,26 @@ def runs(data: bytes, base: int, end: int | None = None) -> list[Run]:
 
     A run never reaches beyond ``end``; the byte there only tells whether a NUL follows.
     """
-    stop = len(data) if end is None else end
+    size = len(data)
+    stop = size if end is None else end
     classes = data.translate(_CLASSED)
     rfind = classes.rfind
     found: list[Run] = []
+    keep = found.append
     seen: set[int] = set()  # where runs start that hold bytes above ASCII: there are several hits in them
-    size = len(data)
     for hit in _HIT.finditer(classes, 0, stop):
         place, at = hit.span()
         start = rfind(b"\0", 0, place) + 1
-        if (at < stop and data[at] >= 0x80) or (start and data[start - 1] >= 0x80):
+        after = data[at] if at < size else 1
+        # what can begin a character of several bytes behind the run, or end one in front of it
+        if (0xC2 <= after <= 0xF4 and at < stop) or (start and 0x80 <= data[start - 1] < 0xC0):
             start, at = _extend(data, classes, start, place, stop)
             if start in seen:
                 continue
             seen.add(start)
-        closed = at < size and not data[at]
-        if at - start >= (MIN_CLOSED if closed else MIN_OPEN):
-            found.append(Run(base + start, data[start:at], closed))
+            after = data[at] if at < size else 1
+        if at - start >= MIN_OPEN or (not after and at - start >= MIN_CLOSED):
+            keep(_run(Run, (base + start, data[start:at], not after)))
     return found
 
 
@@ -93,7 +98,7 @@ def identifiers(data: bytes, base: int, end: int | None = None) -> Iterator[Run]
     for found in _IDENTIFIER.finditer(classes):
         start, after = found.span()
         if not 0x30 <= data[start] <= 0x39:
-            yield Run(base + start, data[start:after], True)
+            yield _run(Run, (base + start, data[start:after], True))
 
 
 def _extend(data: bytes, classes: bytes, start: int, place: int, stop: int) -> tuple[int, int]:
