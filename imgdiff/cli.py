@@ -131,11 +131,13 @@ def diff_command(
 ) -> None:
     """Compare images A and B.
 
-    Each is an image on disk: a directory or file that is recognised, or
+    Each is a directory or file that is recognised as an image, or
 
     \b
     oci:DIR[:TAG][@DIGEST]   oci-archive:FILE[:TAG]   docker-archive:FILE[:TAG]
     dir:DIR                  rootfs:DIR (a plain root file system)
+    NAME (docker's, else podman's, else its registry's)
+    docker:NAME   podman:NAME   container:NAME
     registry:[HOST[:PORT]/]NAME[:TAG][@DIGEST]
 
     Exit codes: 0 identical or killed, 1 stands, 3 undecided, 2 trouble.

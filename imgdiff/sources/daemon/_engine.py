@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import secrets
+import socket as sockets
 import stat
 import threading
 import urllib.parse
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 CONNECT: Final = 10.0  # seconds to reach an engine
 ANSWER: Final = 60.0  # seconds for an answer; DOCKER_CLIENT_TIMEOUT sets another, as for docker's own tools
+_FIRST_API: Final = "1.24"  # the oldest that the SDK takes; which one is spoken, the engine says
 STAGING: Final = 1800.0  # seconds for the first byte of an archive: docker writes all of it to its disk first
 _WAITING: Final = 32  # pieces of a stream that may wait
 _PIECE: Final = 1 << 18  # bytes
@@ -72,19 +74,20 @@ class Engine:
         if socket is not None and not socket.exists():
             raise ServiceError(f"no {address} is running: there is no such socket", _start_hint(address.kind))
         with self._said():
-            self._client = _connect(address, self._answer)
-        self.kind: Kind = "podman" if self._is_podman() else "docker"
+            if socket is not None:
+                _knock(str(socket))
+            with contextlib.closing(_client(address, self._answer, _FIRST_API)) as client:
+                version = client.version(api_version=False)
+            self._client = _client(address, self._answer, str(version["ApiVersion"]))
+        components = version.get("Components") or []
+        podman = any("podman" in str(each.get("Name", "")).lower() for each in components)
+        self.kind: Kind = "podman" if podman else "docker"
 
     def __enter__(self) -> Engine:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._client.close()
-
-    def _is_podman(self) -> bool:
-        with self._said():
-            components = self._client.version().get("Components") or []
-        return any("podman" in str(each.get("Name", "")).lower() for each in components)
 
     def api(self, *wanted: int) -> bool:
         """Tell whether the engine speaks this version of the API (1, 48) or a newer one."""
@@ -178,7 +181,7 @@ class Engine:
 
         try:
             yield
-        except (DockerException, OSError, ValueError) as error:
+        except (DockerException, OSError, ValueError, KeyError) as error:
             raise self._translated(error) from error
 
     def _translated(self, error: Exception) -> Exception:
@@ -319,7 +322,14 @@ def _timeout() -> float:
     return value if value > 0 else ANSWER
 
 
-def _connect(address: Address, timeout: float) -> APIClient:
+def _knock(path: str) -> None:
+    """Connect to a Unix socket once: the SDK leaves its own open where that fails. Raises OSError."""
+    with sockets.socket(sockets.AF_UNIX) as knocking:
+        knocking.settimeout(CONNECT)
+        knocking.connect(path)
+
+
+def _client(address: Address, timeout: float, version: str) -> APIClient:
     from docker import APIClient
     from docker.tls import TLSConfig
 
@@ -327,7 +337,9 @@ def _connect(address: Address, timeout: float) -> APIClient:
     if address.tls:
         pair = (address.certificate, address.key) if address.certificate and address.key else None
         tls = TLSConfig(client_cert=pair, ca_cert=address.ca, verify=address.verify)
-    client = APIClient(base_url=address.url, version="auto", timeout=cast("int", timeout), tls=tls, use_ssh_client=True)
+    client = APIClient(
+        base_url=address.url, version=version, timeout=cast("int", timeout), tls=tls, use_ssh_client=True
+    )
     client.trust_env = False  # no proxy lies before an engine
     return client
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import socket
@@ -139,8 +140,9 @@ def answering(path: Path, answer: bytes | None) -> Iterator[str]:
                     return
                 held.append(connection)
                 if answer is not None:
-                    connection.recv(1 << 16)
-                    connection.sendall(answer)
+                    with contextlib.suppress(OSError):  # a client that only knocked is gone
+                        connection.recv(1 << 16)
+                        connection.sendall(answer)
                     connection.close()
 
         thread = threading.Thread(target=serve, daemon=True)
