@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from imgdiff.model import HOLE, Edge, ElfFacts, Pattern
 from imgdiff.trace.blocks import Block, Target, Unit, fill
 from imgdiff.trace.calls import Use
+from imgdiff.trace.computed import Computed
 from imgdiff.trace.graph import Graph
 
 EAGER, DEFERRED = 2, 1
@@ -83,6 +84,7 @@ class Reach:
         self._worded: set[tuple[Unit, Unit]] = set()
         self._tails: dict[tuple[str, bool], tuple[Unit, Use]] = {}  # submodules that are imported below any package
         self._widened = 0
+        self.computed = Computed()
 
     def fork(self) -> Reach:
         """Return an independent copy to go on from: what several roles share is worked out once."""
@@ -95,6 +97,7 @@ class Reach:
         twin._suffixes = {length: set(items) for length, items in self._suffixes.items()}
         twin._blocks_of = {top: list(items) for top, items in self._blocks_of.items()}
         twin._widened = self._widened
+        twin.computed = self.computed.fork()
         return twin
 
     def ordered_uses(self) -> list[tuple[Unit, Use]]:
@@ -214,6 +217,8 @@ class Reach:
                 self._match_patterns()
             elif self._new_words or len(self._dynamic_done) < len(self.dynamic):
                 self._match_words()
+            elif self.computed.waits(self):
+                self.computed.match(self)
             elif self._widened < len(self.graph.widened):
                 self._remake()
             else:
@@ -259,25 +264,26 @@ class Reach:
         tops = self.graph.tops() & self.standard if standard else self.graph.tops()
         for word in facts.identifiers:
             if word in tops:
-                self._extra(unit, word, "string")
+                self.follow(unit, word, "string")
         package = unit.package
         while package:
             for word in facts.identifiers:
-                self._extra(unit, f"{package}.{word}", "string")
+                self.follow(unit, f"{package}.{word}", "string")
             package = package.rpartition(".")[0]
         if any(name.startswith(("__pyx", "_cython", "cython_")) for name in facts.identifiers):
             # Cython packs its strings: what it imports can't be read. Mostly it is what lies beside it.
             self.packed[unit] = None
             for name in self.graph.resolver.submodules(unit.package) if unit.package else ():
-                self._extra(unit, name, "string")
+                self.follow(unit, name, "string")
         for text in facts.strings:
             for target in self.graph.by_string(text, unit.package):
                 self.extra.append((unit, (target, "string", None, None)))
                 self.add(target)
 
-    def _extra(
+    def follow(
         self, source: Unit | None, name: str, edge: Edge, line: int | None = None, function: str | None = None
     ) -> None:
+        """Count the module of this name as reached over an edge that no block has, if there is one."""
         target = self.graph.unit(name)
         if target is not None:
             self.extra.append((source, (target, edge, line, function)))
@@ -306,6 +312,7 @@ class Reach:
                 self._pending.append((block.unit, unit, names, line, function))
         for use in block.calls:
             self._use(block, use)
+        self.computed.saw(block)
         if block.named:
             self._new_words.append((block, block.named))
             self.words |= block.named
@@ -345,7 +352,7 @@ class Reach:
             return
         names = [name, *self.graph.resolver.below(name)] if key[1] else [name]
         for each in names:
-            self._extra(source, each, "dynamic", use.line, use.function)
+            self.follow(source, each, "dynamic", use.line, use.function)
 
     def _lazy(self, unit: Unit, name: str) -> None:
         for target in lazy_targets(self.graph, unit, (name,)):
@@ -369,7 +376,7 @@ class Reach:
         if len(prefix) > _MIN_MODULE:  # f"_sysconfigdata_{platform}" is imported as it stands
             for name in self.graph.tops():
                 if name.startswith(prefix) and name.endswith(suffix):
-                    self._word(block, name)
+                    self.word(block, name)
         if _BY_NAME.isdisjoint(block.refs):
             key = (block.unit.name, prefix, suffix)
             if key not in self._local:
@@ -445,7 +452,7 @@ class Reach:
         for block, words in new:
             # The standard library names no module outside of itself by a single word.
             for word in words & (standard if block.unit.top in self.standard else every):
-                self._word(block, word)
+                self.word(block, word)
             self._blocks_of.setdefault(block.unit.top, []).append((block, words))
             by_top.setdefault(block.unit.top, []).append((block, words))
         for top in self.dynamic:
@@ -464,9 +471,10 @@ class Reach:
         """Names within a top-level package: relative ones, and last parts."""
         for word in words:
             for name in tails[word]:
-                self._word(block, name)
+                self.word(block, name)
 
-    def _word(self, block: Block, name: str) -> None:
+    def word(self, block: Block, name: str) -> None:
+        """Count a module as named by a string of this code."""
         target = self.graph.unit(name)
         if target is not None and (block.unit, target) not in self._worded:
             self._worded.add((block.unit, target))
