@@ -12,7 +12,16 @@ import msgspec
 
 from imgdiff.kinds import binary, bytecode, dist_info, elf, json_file, ld_cache, shell, text
 from imgdiff.kinds._module import ModuleDelta, ModuleSide, Runs, module_delta, runs
-from imgdiff.kinds._routing import HEAD_SIZE, KEPT_VERSION, KindName, interpreter, is_elf, kept, kind_of
+from imgdiff.kinds._routing import (
+    HEAD_SIZE,
+    KEPT_VERSION,
+    KindName,
+    data_by_name,
+    interpreter,
+    is_elf,
+    kept,
+    kind_of,
+)
 from imgdiff.kinds.python.delta import VERSION as _PYTHON_VERSION
 from imgdiff.kinds.python.delta import delta as _python_delta
 from imgdiff.model import Delta, Effect
@@ -27,6 +36,7 @@ __all__ = [
     "ModuleDelta",
     "ModuleSide",
     "Runs",
+    "data_by_name",
     "explain",
     "interpreter",
     "is_elf",

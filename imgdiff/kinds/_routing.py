@@ -149,23 +149,58 @@ _KEPT: tuple[tuple[re.Pattern[bytes], int], ...] = tuple(
     )
 )
 _ANY_KEPT = re.compile(b"|".join(b"(?:" + pattern.pattern + b")" for pattern, _ in _KEPT), re.DOTALL)
-KEPT_VERSION = 2
+KEPT_VERSION = 3
 """Raised with every change of what :func:`kept` answers: an index that was made under another rule is made again."""
 
 _SUFFIX_SIZES: dict[bytes, int] = {
     b"py": 8 * MB,
     b"pyw": 8 * MB,
     b"pyc": 16 * MB,
-    b"json": MB,
+    # Data that can name modules: the trace looks for them.
+    b"json": 4 * MB,
+    b"jsonl": MB,
     b"toml": 256 * KB,
-    b"yaml": 256 * KB,
-    b"yml": 256 * KB,
+    b"yaml": MB,
+    b"yml": MB,
     b"cfg": 256 * KB,
     b"ini": 256 * KB,
     b"conf": 256 * KB,
-    b"txt": 64 * KB,
+    b"properties": 256 * KB,
+    b"env": 256 * KB,
+    b"xml": 256 * KB,
+    b"txt": 256 * KB,
+    b"csv": 256 * KB,
+    b"tsv": 256 * KB,
+    b"pkl": MB,
+    b"pickle": MB,
+    b"dill": MB,
+    b"joblib": MB,
+    b"pt": MB,
+    b"db": MB,
+    b"sqlite": MB,
+    b"sqlite3": MB,
 }
+_SMALL_TEXT = 16 * KB  # of a text that could be data by its name, but for those that systems have by the thousand
+_THOUSANDS = re.compile(
+    rb"(?:usr/(?:share|include|src|lib(?:32|64|exec)?/(?!python))|lib/|lib64/|var/|boot/|proc/|sys/)"
+)
+# What is no data by its name: code, what a compiler reads, what is compressed, and what is shown to people.
+_NO_DATA = frozenset(
+    b"py pyc pyo pyw pyi pyx pxd pxi pyf so a o sh bash zsh fish csh bat ps1 h hh hpp hxx cuh c cc cpp cxx cu inl inc "
+    b"f f90 f95 ptx cubin hsaco spv cl metal go rs java class jar js mjs cjs ts map css scss html htm svg md rst cmake "
+    b"mk in am ac png jpg jpeg gif ico webp ttf otf woff woff2 eot wav mp3 mp4 pem crt key gz bz2 xz zst zip tar tgz "
+    b"whl egg mo po pot pm pl ph tcl rb lua el elc pth typed jinja j2 npy npz safetensors gguf parquet arrow".split()
+)
 _SCRIPT_SIZE = 8 * MB
+
+
+def data_by_name(path: bytes) -> bool:
+    """Tell by its path whether a file could be data that names modules: no code, no picture, no archive."""
+    directory, _, name = path.rpartition(b"/")
+    stem, dot, suffix = name.rpartition(b".")
+    if (dot and stem and suffix.lower() in _NO_DATA) or _LIBRARY.search(name):
+        return False
+    return b".dist-info" not in directory and b".egg-info" not in directory
 
 
 def kept(path: bytes, head: bytes, size: int) -> bool:
@@ -180,6 +215,8 @@ def kept(path: bytes, head: bytes, size: int) -> bool:
     if limit and size <= limit:
         return True
     if size <= _SCRIPT_SIZE and (head[:2] == b"#!" or _is_shell(path, head)):
+        return True
+    if 0 < size <= _SMALL_TEXT and data_by_name(path) and not _THOUSANDS.match(path) and _is_text(path, head):
         return True
     if _ANY_KEPT.match(path) is None:  # nearly all files: one look instead of a dozen
         return False

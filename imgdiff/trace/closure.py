@@ -64,8 +64,9 @@ class Reach:
         self.entry_points: dict[Unit, str] = {}  # what entry points brought in, and which
         self.data_files: dict[bytes, Unit] = {}  # that name modules: see data_names
         self.from_data: set[tuple[bytes, Unit]] = set()  # (data file, module that it names)
+        self.read_data: dict[bytes, tuple[str, ...]] = {}  # data files that it can read: the paths of code in them
         self.named_data: set[tuple[bytes, Unit]] = set()  # (data file, module whose strings name it)
-        self.unread: dict[str, bytes] = {}  # top-level packages that could import what this data file names
+        self.unread: dict[str, bytes] = {}  # by top-level package ("": beside a script) a data file that was not kept
         self.fed: list[int] = []  # how many modules and blocks the data files were asked for
         self._waiting: dict[str, list[Block | tuple[Unit, str]]] = {}
         self._fresh: list[Unit] = []

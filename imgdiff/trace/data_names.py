@@ -20,21 +20,14 @@ import warnings
 from collections.abc import Iterable, Mapping
 
 from imgdiff.engines import PathRules, common
+from imgdiff.kinds import data_by_name
 from imgdiff.model import HOLE, Attribution, Edge, FactSource, Tree
 from imgdiff.trace.blocks import DOTTED, Unit
 from imgdiff.trace.closure import EAGER, Reach
 from imgdiff.trace.graph import Graph
 from imgdiff.trace.named import fixes_enough, pattern_regex, tokens_of
 from imgdiff.trace.resolver import Found
-from imgdiff.trace.world import is_shared_object
 
-# What is no data: code, what a compiler reads, and what is shown to people.
-_NO_DATA = frozenset(
-    b"py pyc pyo pyw pyi pyx pxd pxi so a o sh bash zsh fish h hh hpp hxx cuh c cc cpp cxx cu inl inc f f90 f95 ptx "
-    b"cubin hsaco spv cl metal go rs java class jar js mjs cjs ts map css scss html htm svg md rst cmake mk in am ac "
-    b"png jpg jpeg gif ico webp ttf otf woff woff2 eot wav mp3 mp4 pem crt key gz bz2 xz zst zip tar tgz whl egg mo po "
-    b"pot pm pl ph tcl rb lua el elc pth typed jinja j2 npy npz safetensors gguf parquet arrow".split()
-)
 # A module of these, reached, imports what data names: the first what any configuration says, the others what was
 # pickled. All else in the standard library is told the name by its caller.
 _CONFIGURED = ("logging.config",)
@@ -44,22 +37,27 @@ _REQUIREMENTS = re.compile(
     rb"(?:requirements|constraints)[^/]*\.(?:txt|in)|(?:pyproject|Cargo)\.toml|setup\.cfg|Pipfile(?:\.lock)?"
     rb"|(?:poetry|uv|pdm|conda)[^/]*\.lock|package(?:-lock)?\.json|environment\.ya?ml|meta\.ya?ml|tox\.ini|top_level\.txt"
 )
+# What is told to be data by its name: not to know what such a file names leaves a question.
+_TOLD = frozenset(b"json jsonl yaml yml toml ini cfg conf csv xml properties env pkl pickle db sqlite sqlite3".split())
 _WORDS = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _WITH_ATTRIBUTE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
 _HYPHENED = re.compile(r"[^\W\d][\w.]*(?:-[\w.]+)+")
 _RUNS = re.compile(rb"[A-Za-z_][\w.]*(?::[A-Za-z_][\w.]*)?", re.ASCII)
+_FILES = re.compile(r"(?:/[\w.@+-]+){2,}|[\w.@+-][\w./@+-]*\.(?:pyc?|so(?:\.\d+)*|sh)(?!\w)")
 _ESCAPED = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|U([0-9A-Fa-f]{8}))")
 
 
 class _File:
-    """One data file: the words in it, split into dotted and single ones."""
+    """One data file: the words in it, split into dotted and single ones, and the paths of code."""
 
-    __slots__ = ("dotted", "pickle", "requirements", "single", "unit")
+    __slots__ = ("dotted", "files", "pickle", "requirements", "single", "unit")
 
     def __init__(self, path: bytes, data: bytes) -> None:
         words, self.pickle = words_of(data)
         self.dotted = frozenset(word for word in words if "." in word or ":" in word)
         self.single = words - self.dotted
+        text = data.decode("utf-8", "surrogateescape").replace("\\/", "/")
+        self.files = tuple(sorted(set(_FILES.findall(text))))
         self.requirements = _REQUIREMENTS.fullmatch(path.rpartition(b"/")[2]) is not None
         label = "/" + path.decode("utf-8", "backslashreplace")
         self.unit = Unit(label, Found(label, path, "data"), None)
@@ -101,6 +99,7 @@ class DataNames:
         self._hits: dict[tuple[int, int, bytes], _Hits] = {}
         self._common = frozenset(each.strip("/").encode() for each in common().common_directories)
         self._index: _Index | None = None
+        self._links: dict[bytes, list[bytes]] | None = None
         self._known: dict[str, tuple[bytes, ...]] = {}  # a string -> the data files that it names
 
     # Which files ----------------------------------------------------------------------------------------------------
@@ -112,16 +111,32 @@ class DataNames:
                 sorted(
                     path
                     for path, entry in self._tree.entries.items()
-                    if entry.type == "file" and entry.size and _may_be_data(path) and self._outside.match(path) is None
+                    if entry.type in ("file", "symlink") and data_by_name(path) and self._is_file(path)
+                    if self._outside.match(path) is None
                 )
             )
         return self._paths
+
+    def _is_file(self, path: bytes) -> bool:
+        entry = self._tree.lookup(path)
+        return entry is not None and entry.type == "file" and entry.size > 0 and self._facts.elf(path) is None
 
     def _file(self, path: bytes) -> _File | None:
         if path not in self._files:
             data = self._facts.text(path)
             self._files[path] = None if data is None or data.startswith(b"#!") else _File(path, data)
         return self._files[path]
+
+    def _aliases(self) -> Mapping[bytes, list[bytes]]:
+        """Links to directories, by the directory that they lead to."""
+        if self._links is None:
+            self._links = {}
+            for path, entry in self._tree.entries.items():
+                if entry.type == "symlink" and self._tree.is_dir(path):
+                    target = self._tree.resolve(path)
+                    if target and target not in self._common:
+                        self._links.setdefault(target, []).append(path)
+        return self._links
 
     # The closure ----------------------------------------------------------------------------------------------------
 
@@ -133,15 +148,13 @@ class DataNames:
             return
         first = reach.fed[1] if reach.fed else 0
         reach.fed = now
-        every = {unit.name for unit in reach.level if unit.top in reach.standard}
-        anything = any(top not in reach.standard for top in reach.dynamic) or not every.isdisjoint(_CONFIGURED)
-        if not anything and every.isdisjoint(_PICKLED):
-            reach.fed = [now[0], first, now[2]]
-            return
         mains = _mains(reach)
-        who = _Readers(reach, self._attribution, self._common, working, mains)
+        who = _Readers(reach, self._attribution, self._common, self._aliases(), working, mains)
         named = self._named(reach, first, texts, mains)
+        every = {unit.name for unit in reach.level if unit.top in reach.standard}
         loose = any(top not in reach.standard for top in reach.dynamic)
+        anything = loose or not every.isdisjoint(_CONFIGURED)
+        pickles = anything or not every.isdisjoint(_PICKLED)
         for path in self.paths():
             readers = who.of(path)
             edge: Edge = "data"
@@ -149,18 +162,24 @@ class DataNames:
                 edge = "data" if readers else "named"
                 readers = readers | named[path]
             if readers:
-                self._read(reach, path, readers, edge, anything=anything, loose=loose)
+                file = self._file(path)
+                if file is None:
+                    self._unread(reach, path, readers)
+                    continue
+                reach.read_data[path] = file.files
+                if pickles if file.pickle else anything:
+                    self._read(reach, path, file, readers, edge, loose=loose)
 
-    def _read(self, reach: Reach, path: bytes, readers: set[Unit], edge: Edge, *, anything: bool, loose: bool) -> None:
-        file = self._file(path)
-        if file is None:
-            if loose:
-                for unit in readers:
-                    if unit.top in reach.dynamic and _named_like_data(path):
-                        reach.unread.setdefault(unit.top, path)
-            return
-        if not (anything or file.pickle):
-            return
+    def _unread(self, reach: Reach, path: bytes, readers: set[Unit]) -> None:
+        """A data file that the indexing pass did not keep: what it names is not known."""
+        if path.rpartition(b".")[2].lower() in _TOLD:
+            for unit in readers:
+                if unit.top in reach.dynamic:
+                    reach.unread.setdefault(unit.top, path)
+                    if unit.path is not None and _of_nobody(self._attribution, unit.path):
+                        reach.unread.setdefault("", path)  # what lies beside a script is at the top level too
+
+    def _read(self, reach: Reach, path: bytes, file: _File, readers: set[Unit], edge: Edge, *, loose: bool) -> None:
         graph = reach.graph
         key = (id(graph), len(graph.widened), path)
         hits = self._hits.get(key)
@@ -220,10 +239,12 @@ class _Readers:
         reach: Reach,
         attribution: Attribution,
         common_directories: frozenset[bytes],
+        aliases: Mapping[bytes, list[bytes]],
         working: Iterable[bytes],
         mains: Iterable[Unit],
     ) -> None:
         self._claims, self._owners = attribution.claims, attribution.owners
+        self._aliases = aliases
         self._by_owner: dict[int, set[Unit]] = {}
         self._below: dict[bytes, set[Unit]] = {}
         self._beside: dict[bytes, set[Unit]] = {}
@@ -239,12 +260,10 @@ class _Readers:
                 self._below.setdefault(portion, set()).add(unit)
             if unit.path is None:
                 continue
-            owned = False
             for claim in self._claims.get(unit.path, ()):
                 if self._owners[claim.owner].kind not in ("unowned", "stdlib"):
                     self._by_owner.setdefault(claim.owner, set()).add(unit)
-                    owned = True
-            if not owned:
+            if _of_nobody(attribution, unit.path):
                 nobodys.add(unit)
                 self._at(unit.path.rpartition(b"/")[0], {unit})
         for directory in working:
@@ -259,8 +278,17 @@ class _Readers:
         found: set[Unit] = set()
         for claim in self._claims.get(path, ()):
             found |= self._by_owner.get(claim.owner, set())
+        found |= self._around(path)
         directory = path.rpartition(b"/")[0]
-        found |= self._beside.get(directory, set())
+        while directory:
+            for link in self._aliases.get(directory, ()):
+                found |= self._around(link + path[len(directory) :])
+            directory = directory.rpartition(b"/")[0]
+        return found
+
+    def _around(self, path: bytes) -> set[Unit]:
+        directory = path.rpartition(b"/")[0]
+        found = set(self._beside.get(directory, ()))
         while directory:
             found |= self._below.get(directory, set())
             if directory in self._sites:
@@ -396,6 +424,10 @@ def _relative(dotted: Iterable[str], tails: Mapping[str, object]) -> list[str]:
     return found
 
 
+def _of_nobody(attribution: Attribution, path: bytes) -> bool:
+    return all(attribution.owners[claim.owner].kind == "unowned" for claim in attribution.claims.get(path, ()))
+
+
 def _mains(reach: Reach) -> set[Unit]:
     """The main modules of a role, else one module that runs at its start."""
     if reach.mains:
@@ -411,18 +443,3 @@ def _reader(reach: Reach, readers: set[Unit]) -> tuple[Unit, int | None, str | N
         _, line, function, unit = min(uses, key=lambda each: each[:3])
         return unit, line, function or None
     return min(readers, key=lambda unit: unit.name), None, None
-
-
-def _may_be_data(path: bytes) -> bool:
-    directory, _, name = path.rpartition(b"/")
-    stem, dot, suffix = name.rpartition(b".")
-    if dot and stem and suffix.lower() in _NO_DATA:
-        return False
-    return not (is_shared_object(path) or b".dist-info" in directory or b".egg-info" in directory)
-
-
-def _named_like_data(path: bytes) -> bool:
-    return path.rpartition(b".")[2].lower() in _TOLD
-
-
-_TOLD = frozenset(b"json jsonl yaml yml toml ini cfg conf csv xml properties env pkl pickle db sqlite sqlite3".split())

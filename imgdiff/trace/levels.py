@@ -326,6 +326,9 @@ class Role:
         for text, source in self._texts:
             names.add(text, source)
         self._add_names(names, self._naming_blocks - blocks, self._naming_files - files)
+        for path, texts in sorted(each for reach in self._reaches for each in reach.read_data.items()):
+            for text in texts:
+                names.add(text, path)
         return names
 
     def _shared_names(self) -> tuple[Names, frozenset[Block], frozenset[bytes]]:
@@ -372,6 +375,17 @@ class Role:
             use = bounds.get(claim.owner)
             if use is not None:
                 return Evidence("unknown", note=f"{use} could run it: it runs a file by computed path")
+        return self._unread(path)
+
+    def _unread(self, path: bytes) -> Evidence | None:
+        """A module that a data file could name which was too big to be kept."""
+        for reach in self._reaches:
+            for name in reach.graph.resolver.names_of(path) if reach.unread else ():
+                data = reach.unread.get(name.partition(".")[0]) or (
+                    reach.unread.get("") if self._of_nobody(path) else None
+                )
+                if data is not None:
+                    return Evidence("unknown", note=f"{show(data)} could name it, which was too big to be looked into")
         return None
 
     def _bounds(self) -> dict[int, str]:

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.trace.world import SITE, World, site
+from imgdiff.model import ElfFacts
+from tests.support.command import Shell, layout
+from tests.trace.world import SITE, Facts, World, site
 
 S = SITE.decode()
 LOADER = """
@@ -298,3 +300,79 @@ def test_a_library_that_imports_for_its_caller() -> None:
     world = World(site(files))
     assert world.level(f"{S}/pkg/models.py") == "deferred"
     assert world.level(f"{S}/pkg/unused.py") == "unreached"
+
+
+@pytest.mark.parametrize("link", [("srv/app/x.json", "/opt/conf/x.json"), ("srv/app/conf", "/opt/conf")])
+def test_data_behind_a_link_counts(link: tuple[str, str]) -> None:
+    files = {"srv/app/main.py": SCRIPT, "srv/app/alpha.py": "", "srv/app/beta.py": "", "opt/conf/x.json": '"alpha"'}
+    world = World(files, argv=("python3.12", "/srv/app/main.py"), cwd="/work", links=dict([link]))
+    assert world.level("srv/app/alpha.py") == "deferred"
+    assert world.level("srv/app/beta.py") == "unreached"
+
+
+@pytest.mark.parametrize("text", ['"/opt/plugins/alpha.py"', '"\\/opt\\/plugins\\/alpha.py"', "x=plugins/alpha.py\n"])
+def test_code_that_data_names_by_path_is_unknown(text: str) -> None:
+    loader = "from importlib.util import spec_from_file_location\ndef load(p):\n    spec_from_file_location('x', p)\n"
+    files = {**packaged({"x.conf": text, "loader.py": loader}), "opt/plugins/alpha.py": "", "opt/plugins/beta.py": ""}
+    world = World(files, owned={"pkg": [SITE + b"/pkg/"]})
+    assert world.level("opt/plugins/alpha.py") == "unknown"
+    assert world.level("opt/plugins/beta.py") == "unreached"
+
+
+def test_a_library_that_data_names_by_path_is_unknown() -> None:
+    files = {
+        **packaged({"x.toml": 'lib = "/opt/x/libalpha.so.1"'}),
+        "opt/x/libalpha.so.1": "",
+        "opt/x/libbeta.so.1": "",
+    }
+    world = World(
+        files,
+        owned={"pkg": [SITE + b"/pkg/"]},
+        elves={f"opt/x/lib{n}.so.1": ElfFacts(62, 64) for n in ("alpha", "beta")},
+    )
+    assert world.level("opt/x/libalpha.so.1") == "unknown"
+    assert world.level("opt/x/libbeta.so.1") == "unreached"
+
+
+@pytest.mark.parametrize(("file", "level"), [("big.json", "unknown"), ("words.txt", "unreached")])
+def test_data_too_big_to_be_kept_leaves_a_question(file: str, level: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where its name says that it is data, and only for the package that imports by computed name."""
+    kept = Facts.text
+    monkeypatch.setattr(Facts, "text", lambda self, path: None if path.endswith(file.encode()) else kept(self, path))
+    other = {"other/__init__.py": "", "other/mod.py": "", f"other/{file}": "x"}
+    owned = {name: [f"{S}/{name}/".encode()] for name in ("pkg", "other")}
+    world = World(packaged({file: "x", "loader.py": "import other\n" + LOADER}, **other), owned=owned)
+    assert world.level(f"{S}/pkg/plugins/alpha.py") == level
+    assert world.level(f"{S}/other/mod.py") == "unreached"
+
+
+def test_data_too_big_to_be_kept_beside_a_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = Facts.text
+    monkeypatch.setattr(Facts, "text", lambda self, path: None if path.endswith(b"big.json") else kept(self, path))
+    files = {"srv/app/main.py": SCRIPT, "srv/app/alpha.py": "", "srv/app/big.json": "x", **packaged({})}
+    world = World(files, argv=("python3.12", "/srv/app/main.py"), cwd="/srv/app", owned={"pkg": [SITE + b"/pkg/"]})
+    assert world.level("srv/app/alpha.py") == "unknown"
+    assert world.level(f"{S}/pkg/plugins/alpha.py") == "unreached"
+
+
+# Over the command line ----------------------------------------------------------------------------------------------
+
+ENTRY = b"import importlib, json\nimportlib.import_module(json.load(open('x'))['x'])\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "code"),
+    [
+        ({"srv/app/plugins.json": b'{"x": "app.unused"}'}, 3),
+        ({"srv/app/plugins.json": b'{"x": "app.other"}'}, 0),
+        ({"srv/app/NAMES": b"unused\n"}, 3),
+        ({"srv/app/plugins.pkl": pickle.dumps(["app.unused"])}, 3),
+        ({"srv/app/plugins.yaml": b"#" * 1_100_000}, 3),  # not kept
+    ],
+)
+def test_a_change_of_what_data_names_is_not_killed(data: dict[str, bytes], code: int, tmp_path: Path) -> None:
+    files: dict[str, bytes | None] = {**data, "srv/app/__main__.py": ENTRY}
+    a = layout(tmp_path / "a", files)
+    b = layout(tmp_path / "b", {**files, "srv/app/unused.py": b"X = 2\n"})
+    ran = Shell(tmp_path).fork(a, b)
+    assert ran.code == code, ran.out
