@@ -55,8 +55,13 @@ def _by_metadata(reach: Reach, wanted: str, packages: set[str]) -> Iterable[tupl
 
 def _by_variable(reach: Reach, packages: set[str], known: dict[Hop, None]) -> Iterable[tuple[Hop, Unit]]:
     asked = {(hop.path, hop.function) for hop in known}
+    speaking: dict[Unit, bool] = {}
     for block in reach.done:
-        if VERSION_NAMES.isdisjoint(block.refs) or block.unit.path is None or not _speaks_of(block.unit, packages):
+        if VERSION_NAMES.isdisjoint(block.refs) or block.unit.path is None:
+            continue
+        if block.unit not in speaking:
+            speaking[block.unit] = _speaks_of(block.unit, packages)
+        if not speaking[block.unit]:
             continue
         for scope in block.scopes:
             function = scope.qualname or None
@@ -96,7 +101,10 @@ def _handed_on(reach: Reach, hops: dict[Hop, None], handed: _Handed, loose: _Han
     """Add the code that refers to such a name; what asks for any distribution's version counts where this one is
     spoken of in the same breath."""
     seen = {(hop.path, hop.function) for hop in hops}
+    every = {*handed, *loose}
     for block in reach.done:
+        if every.isdisjoint(block.refs):
+            continue
         names = handed.keys() & block.refs
         maybe = loose.keys() & block.refs
         if block.unit.path is None or not (names or maybe):
