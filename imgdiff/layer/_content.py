@@ -11,6 +11,7 @@ import msgspec
 
 from imgdiff import kinds
 from imgdiff.about import VERSION
+from imgdiff.compression import CHUNK
 from imgdiff.kinds import elf
 from imgdiff.model import PycStamp, Unreadable
 from imgdiff.store import LayerWriter
@@ -50,23 +51,24 @@ class ContentReader:
 
     def pieces(self, path: bytes, size: int, pieces: Iterator[memoryview]) -> bytes:
         """Take a file's content in pieces; returns its SHA-256."""
-        start: list[bytes] = []
+        # Pieces are views of immutable chunks: holding them copies nothing.
+        if size <= CHUNK:  # it lies over a border: one copy is cheaper than all that follows, twice
+            return self.whole(path, memoryview(b"".join(pieces)))
+        start: list[memoryview] = []
         have = 0
         for piece in pieces:
-            start.append(bytes(piece))
+            start.append(piece)
             have += len(piece)
             if have >= kinds.HEAD_SIZE:
                 break
-        first = b"".join(start)
-        head = first[: kinds.HEAD_SIZE]
+        head = b"".join(piece[: kinds.HEAD_SIZE] for piece in start)[: kinds.HEAD_SIZE]
         hasher = hashlib.sha256()
         body = hashlib.sha256() if path.endswith(b".pyc") and size >= _PYC_HEADER else None
         scanner = elf.Scanner(head, size) if head[:4] == _ELF else None
-        # Pieces are views of immutable chunks: holding them copies nothing.
         held: list[memoryview] | None = [] if scanner is not None and size <= _HELD else None
         text = self._writer.start() if kinds.kept(path, head, size) else None
         skip = _PYC_HEADER
-        for piece in chain((memoryview(first),), pieces):
+        for piece in chain(start, pieces):
             hasher.update(piece)
             if scanner is not None:
                 scanner.feed(piece)
