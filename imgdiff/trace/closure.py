@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from imgdiff.model import HOLE, Edge, ElfFacts, Pattern
+from imgdiff.trace import packed
 from imgdiff.trace.blocks import Block, Target, Unit, fill
 from imgdiff.trace.calls import Use
 from imgdiff.trace.computed import Computed
@@ -60,7 +61,7 @@ class Reach:
         self.dynamic: dict[str, None] = {}  # top-level packages whose reached code imports by computed name
         self.unbounded: list[tuple[Unit, Use]] = []
         self.uses: list[tuple[Unit, Use]] = []  # libraries, programs, metadata: for those who know them
-        self.packed: dict[Unit, None] = {}  # extension modules whose strings are packed
+        self.packed: dict[Unit, None] = {}  # extension modules whose packed strings could not be read
         self.entry_points: dict[Unit, str] = {}  # what entry points brought in, and which
         self.data_files: dict[bytes, Unit] = {}  # that name modules: see data_names
         self.from_data: set[tuple[bytes, Unit]] = set()  # (data file, module that it names)
@@ -271,11 +272,16 @@ class Reach:
             for word in facts.identifiers:
                 self.follow(unit, f"{package}.{word}", "string")
             package = package.rpartition(".")[0]
-        if any(name.startswith(("__pyx", "_cython", "cython_")) for name in facts.identifiers):
-            # Cython packs its strings: what it imports can't be read. Mostly it is what lies beside it.
-            self.packed[unit] = None
+        if packed.is_cython(facts):
+            # Mostly it imports what lies beside it.
             for name in self.graph.resolver.submodules(unit.package) if unit.package else ():
                 self.follow(unit, name, "string")
+            for name in packed.imported(self.graph, facts, unit.package, tops):
+                self.follow(unit, name, "string")
+            if packed.is_unread(facts):
+                self.packed[unit] = None
+                for name in packed.declared(self.graph, unit.path or b"", unit.top):
+                    self.follow(unit, name, "string")
         for text in facts.strings:
             for target in self.graph.by_string(text, unit.package):
                 self.extra.append((unit, (target, "string", None, None)))

@@ -8,6 +8,6 @@ from imgdiff.kinds.elf.delta import delta
 from imgdiff.kinds.elf.facts import facts
 from imgdiff.kinds.elf.scanner import SECOND_READ, Scanner
 
-VERSION = 1
+VERSION = 2
 
 __all__ = ["SECOND_READ", "VERSION", "Scanner", "delta", "facts"]

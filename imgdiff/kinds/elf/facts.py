@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from io import BytesIO
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
-from imgdiff.kinds.elf import layout, strings
+from imgdiff.kinds.elf import layout, packed, strings
 from imgdiff.kinds.elf.layout import Access, ElfError, Header, Section, Segment
 from imgdiff.kinds.elf.strings import Run
 from imgdiff.model import ElfFacts, Unreadable
@@ -138,12 +138,15 @@ def assemble(read: Access, size: int, source: StringSource) -> ElfFacts:
     python = PYTHON.search(strtab) is not None
     wanted = string_ranges(parts, dynamic) if head.type != layout.ET_CORE else []
     build_id = layout.build_id_range(read, head, parts.segments)
+    texts, names = _texts(source.runs(wanted)), _texts(source.identifiers(wanted)) if python else ()
+    if packed.is_cython(names):
+        texts += tuple(packed.tables([read(piece.start, piece.end - piece.start) for piece in wanted]))
     return ElfFacts(
         machine=head.machine,
         bits=head.bits,
         build_id=read(*build_id).hex() if build_id else None,
-        strings=_texts(source.runs(wanted)),
-        identifiers=_texts(source.identifiers(wanted)) if python else (),
+        strings=texts,
+        identifiers=names,
         symbols=undefined_symbols(read, parts, dynamic, strtab),
         python=python,
         nodeflib=any(value & _DF_1_NODEFLIB for value in dynamic.values(_DT_FLAGS_1)),
