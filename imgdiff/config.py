@@ -12,7 +12,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-from deepdiff import DeepDiff
 
 from imgdiff.model import Bears, ConfigChange, ConfigField, EnvRule, ImageConfig, Profile
 
@@ -131,10 +130,10 @@ def _fields(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[ConfigChange
     config_a, config_b = (_rest(raw) for raw in (a, b))
     for key in sorted(config_a.keys() | config_b.keys()):
         left, right = config_a.get(key), config_b.get(key)
-        if not DeepDiff(left, right):
-            continue
-        if key == "Labels":
+        if key == "Labels" and all(isinstance(each, dict | None) for each in (left, right)):
             yield from _labels(left or {}, right or {})
+        elif not _differ(left, right):
+            continue
         elif key in _HARMLESS_FIELDS:
             field, reason = _HARMLESS_FIELDS[key]
             yield ConfigChange(field, None, _text(left), _text(right), "none", reason)
@@ -144,6 +143,15 @@ def _fields(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[ConfigChange
         else:
             reason = "no list knows this field of the config"
             yield ConfigChange("other", key, _text(left), _text(right), "undecided", reason)
+
+
+def _differ(a: object, b: object) -> bool:
+    """Tell whether two values of a config differ. What is written alike is the same without deepdiff's help."""
+    if msgspec.json.encode(a) == msgspec.json.encode(b):
+        return False
+    from deepdiff import DeepDiff  # here: a quarter of the time that imgdiff needs to start
+
+    return bool(DeepDiff(a, b))
 
 
 def _rest(raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -131,3 +133,14 @@ def test_a_command_in_one_word_is_redacted_as_a_command_line() -> None:
 @given(st.text(alphabet="ab '\"=-\\/:@", max_size=40))
 def test_redacting_any_command_ends(text: str) -> None:
     redact_argv([text])
+
+
+def test_deepdiff_is_only_loaded_where_two_fields_are_written_differently() -> None:
+    """It is a quarter of the time that imgdiff needs to start."""
+    code = (
+        "import sys; from imgdiff import cli, config; from imgdiff.model import ImageConfig\n"
+        "print('deepdiff' in sys.modules); config._differ({'x': [1]}, {'x': [1]}); print('deepdiff' in sys.modules)\n"
+        "print(config._differ({'x': 1}, {'x': True}), 'deepdiff' in sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["False", "False", "True", "True"]
