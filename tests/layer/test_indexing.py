@@ -58,6 +58,23 @@ def test_a_text_with_holes_is_kept_whole() -> None:
         assert store.texts(indexes).get(digest(content)) == content
 
 
+@pytest.mark.parametrize("size", [5_000, 2_000_000])
+@pytest.mark.parametrize("before", [512, 1024, 4096])
+def test_what_lies_over_a_border_of_chunks_is_kept_and_stamped(before: int, size: int) -> None:
+    script = b"#!/bin/sh\n" + b"echo a line\n" * (size // 12)
+    bytecode = bytes(16) + random.Random(3).randbytes(size)
+    padding = (1 << 20) - 2 * 512 - before  # two headers, and so many bytes of the content in front of the border
+    for name, content in (("bin/run", script), ("m.pyc", bytecode)):
+        plain = tar([(info("padding.bin"), bytes(padding)), (info(name), content)])
+        assert plain.index(content) == (1 << 20) - before
+        with Store.temporary() as store:
+            indexes = index_layers([layer(plain)], store)
+            assert indexes[0].entries[1].digest == digest(content)
+            assert store.texts(indexes).get(digest(content)) == content
+            if name == "m.pyc":
+                assert indexes[0].stamps == {digest(content): PycStamp(content[:16], digest(content[16:]))}
+
+
 def test_stamps_of_bytecode(tmp_path: Path) -> None:
     (tmp_path / "m.py").write_text("x = 1\n" * 3, encoding="ascii")
     small = Path(py_compile.compile(str(tmp_path / "m.py"), cfile=str(tmp_path / "m.pyc")) or "").read_bytes()
