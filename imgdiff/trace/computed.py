@@ -29,13 +29,14 @@ _PLACES = frozenset({"__file__", "__path__", "__spec__", "submodule_search_locat
 _DECODES = frozenset(
     {"b64decode", "standard_b64decode", "urlsafe_b64decode", "b32decode", "b16decode", "b85decode", "a85decode",
      "decodebytes", "decodestring", "a2b_hex", "a2b_base64", "unhexlify", "fromhex", "chr", "reversed", "reverse",
-     "decompress", "translate", "maketrans", "to_bytes", "bytearray", "rot13", "rot_13"}
+     "decode", "decompress", "translate", "maketrans", "to_bytes", "bytearray", "bytes", "rot13", "rot_13"}
 )  # fmt: skip
 _MIN_PIECE = 4  # characters of a text before a piece of it can be a module's name, or it a piece of one
 _MAX_TEXT = 200  # characters of a text that can become a module's name
 _SEPARATORS = str.maketrans("", "", "_-. /:\t\n")
 _TOKEN = re.compile(r"\w+")
 _LIST = re.compile(r"[\w.,:;|/\s-]+")  # words and what parts them
+_FIRST = re.compile(r"([^\W\d][\w-]*)[./:]")
 _SPACE = re.compile(r"\s")
 _PIECE = re.compile(r"[\w.]*")
 
@@ -100,6 +101,7 @@ class Computed:
         self._calls = 0  # how many unbounded calls have been looked at
         self._importing: dict[Unit, dict[Use, None]] = {}
         self._whole: set[tuple[Unit, str]] = set()
+        self._others: dict[str, list[str]] | None = None  # top-level names without case and separators
 
     def fork(self) -> Computed:
         """Return an independent copy."""
@@ -109,7 +111,7 @@ class Computed:
         twin._by_unit = {unit: list(blocks) for unit, blocks in self._by_unit.items()}
         twin._tops, twin._named, twin._calls = set(self._tops), set(self._named), self._calls
         twin._importing = {unit: dict(uses) for unit, uses in self._importing.items()}
-        twin._whole = set(self._whole)
+        twin._whole, twin._others = set(self._whole), self._others
         return twin
 
     def saw(self, block: Block) -> None:
@@ -170,8 +172,9 @@ class Computed:
         self._tops |= tops
 
     def _texts(self, reach: Reach, block: Block, index: _Index) -> None:
-        self._hit(reach, block, index, block.words)
-        self._hit(reach, block, index, (text for text in block.texts if len(text) <= _MAX_TEXT))
+        texts = (*block.words, *(text for text in block.texts if len(text) <= _MAX_TEXT))
+        # What ends in a separator is a piece of an f-string, "ApiServer_" of a process's title; never a whole name.
+        self._hit(reach, block, index, (text for text in texts if text[-1:] not in "_-."))
 
     def _hit(self, reach: Reach, block: Block, index: _Index, texts: Iterable[str]) -> None:
         for text in texts:
@@ -191,11 +194,31 @@ class Computed:
         for word in sorted(words):
             for name in index.trimmed(word):
                 reach.word(block, name)
+        self._elsewhere(reach, block, words)
+        self._hit(
+            reach, block, index, (text[::-1] for text in (*words, *block.texts) if _MIN_PIECE <= len(text) <= _MAX_TEXT)
+        )
         for name in index.joined(words):
             reach.word(block, name)
         for pattern in sorted(block.patterns):
             for name in index.fitting(pattern):
                 reach.word(block, name)
+
+    def _elsewhere(self, reach: Reach, block: Block, words: Iterable[str]) -> None:
+        """Other top-level modules whose names differ in case and separators, and what a text names below them."""
+        if self._others is None:
+            self._others = {}
+            for top in sorted(reach.graph.tops()):
+                self._others.setdefault(squash(top), []).append(top)
+        for text in (*words, *block.texts):
+            if len(text) > _MAX_TEXT:
+                continue
+            for top in self._others.get(squash(text), ()):
+                reach.word(block, top)
+            match = _FIRST.match(text)
+            for top in self._others.get(squash(match[1]), ()) if match is not None else ():
+                if top != block.unit.top:
+                    self._hit(reach, block, self._index(reach, top), (text,))
 
     # Whatever lies there --------------------------------------------------------------------------------------------
 

@@ -309,7 +309,9 @@ class Graph:
         if name is None:
             return []
         if HOLE in name:
-            return [*self.by_pattern(name, loose=True), *self._by_prefix(name)]
+            package = name.partition(HOLE)[0].rpartition(".")[0]
+            above = self.unit(package) if package else None  # the parts that are joined may be no more than these
+            return [*([above] if above else ()), *self.by_pattern(name, loose=True), *self._by_prefix(name)]
         found, _ = self.nearest(name.partition(":")[0], unit)
         return [] if found is None else [found]
 

@@ -77,6 +77,33 @@ def test_a_text_that_holds_a_name_names_the_module_where_it_is_imported(constant
     assert hidden(package(loader)) == FOUND
 
 
+@pytest.mark.parametrize("constant", ["eludom_neddih.gkp", "ELUDOM_NEDDIH"])
+def test_a_name_that_is_read_backwards(constant: str) -> None:
+    loader = IMPORT + f"NAME = {constant!r}\ndef go(x=None):\n    return import_module(x + NAME[::-1])\n"
+    assert hidden(package(loader)) == FOUND
+
+
+@pytest.mark.parametrize(
+    ("constant", "expression", "path"),
+    [
+        ("quiet", "NAME.title()", "Quiet.py"),
+        ("loud.voice", "NAME.upper()", "LOUD/VOICE.py"),
+        ("my-far-one", 'NAME.replace("-", "_")', "my_far_one.py"),
+    ],
+)
+def test_a_name_of_another_top_level_module(constant: str, expression: str, path: str) -> None:
+    files: dict[str, bytes | str] = {"app.py": "import pkg\npkg.go()\n", path: "", "apart.py": ""}
+    files["pkg.py"] = IMPORT + f"NAME = {constant!r}\ndef go(x=None):\n    return import_module({expression})\n"
+    world = World(site(files))
+    assert world.level(f"{S}/{path}") == "deferred"
+    assert world.level(f"{S}/apart.py") == "unreached"
+
+
+def test_a_list_of_parts_that_may_have_grown() -> None:
+    loader = IMPORT + 'PARTS = ["pkg", "hidden_module"]\ndef go():\n    return import_module(".".join(PARTS))\n'
+    assert hidden(package(loader)) == FOUND
+
+
 def test_a_name_of_two_texts() -> None:
     loader = IMPORT + 'def go(x=None):\n    a, b = "hidden_", "module"\n    return import_module(x + a + b)\n'
     assert hidden(package(loader)) == FOUND
@@ -149,6 +176,8 @@ def test_a_directory_that_a_caller_hands_over_is_the_callers() -> None:
         'codecs.decode(NAME, "rot13")',
         "bytes.fromhex(NAME).decode()",
         '"".join(chr(each) for each in NAME)',
+        'b"pkg.hidden_module".decode()',
+        "bytes(NAME).decode()",
         '"".join(reversed(NAME))',
         "NAME.translate(TABLE)",
         "zlib.decompress(NAME).decode()",
