@@ -247,3 +247,37 @@ def _redact_command(command: str) -> str:
         pieces += [command[end : word.start()], shown]
         end = word.end()
     return redact_text("".join((*pieces, command[end:])))
+
+
+def redact_config(config: ImageConfig) -> ImageConfig:
+    """Return a config without what could be a secret in it, and without what no comparison looks at (the history, whose
+    commands can hold build arguments)."""
+    inner = config.raw.get("config")
+    names = ("architecture", "os", "variant", "created", "rootfs")
+    raw: dict[str, Any] = {name: config.raw[name] for name in names if name in config.raw}
+    if isinstance(inner, dict):
+        raw["config"] = {key: _redacted(key, value) for key, value in inner.items()}
+    return msgspec.structs.replace(
+        config,
+        env=tuple(map(_redact_line, config.env)),
+        entrypoint=tuple(redact_argv(config.entrypoint)),
+        cmd=tuple(redact_argv(config.cmd)),
+        labels={name: redact_variable(name, value)[0] or "" for name, value in config.labels.items()},
+        raw=raw,
+    )
+
+
+def _redact_line(line: str) -> str:
+    name, equals, value = line.partition("=")
+    return f"{name}{equals}{redact_variable(name, value)[0]}"
+
+
+def _redacted(key: str, value: Any) -> Any:
+    """Return a value of a config without secrets; ``key`` is its name."""
+    if isinstance(value, str):
+        return redact_variable(key, value)[0]
+    if isinstance(value, dict):
+        return {redact_text(name): _redacted(name, each) for name, each in value.items()}
+    if isinstance(value, list) and all(isinstance(each, str) for each in value):
+        return list(map(_redact_line, value)) if key == "Env" else redact_argv(value)
+    return [_redacted(key, each) for each in value] if isinstance(value, list) else value

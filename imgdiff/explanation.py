@@ -39,12 +39,16 @@ Read = Callable[[Collection[bytes]], Iterator[tuple[bytes, BinaryIO]]]
 PAIRS_AT_ONCE = 100  # ELF pairs held open as temporary files
 _CACHED_PYC = re.compile(rb"(?P<directory>(?:.*/)?)__pycache__/(?P<stem>[^/]+?)\.(?P<tag>[^/.]+)(?:\.opt-[12])?\.pyc\Z")
 _CODE_KINDS = frozenset(kind.name for kind in kinds.KINDS if kind.effect == "code")
+_NO_BYTES = "holds no bytes of it, so what in it differs can't be told"
+_SETTLE = "Compare with the image itself, in place of its snapshot, to tell what in the changed files differs."
+_SETTLE_SOURCE = "Compare with the image itself, or with a snapshot of it that was made with --texts."
 _ELSEWHERE = (b"dev", b"proc", b"sys", b"run")  # what a container runtime mounts over
 
 
 class OneSide(msgspec.Struct, frozen=True):  # holds live objects: never serialised
     """What explaining needs of one image. ``read`` gives whole contents again by their digests, each open until the
-    next is asked for; ``volumes`` are declared mount points."""
+    next is asked for; ``volumes`` are declared mount points; ``lost`` are the digests that ``read`` can't give, since
+    the image is a snapshot."""
 
     tree: Tree
     attribution: Attribution
@@ -52,6 +56,7 @@ class OneSide(msgspec.Struct, frozen=True):  # holds live objects: never seriali
     texts: Texts
     read: Read
     volumes: tuple[bytes, ...] = ()
+    lost: Collection[bytes] = frozenset()
 
 
 class Switched(msgspec.Struct, frozen=True):
@@ -224,9 +229,50 @@ class _Explaining:
     def _module_delta(
         self, source_a: bytes | None, pyc_a: bytes | None, source_b: bytes | None, pyc_b: bytes | None
     ) -> kinds.ModuleDelta:
-        return kinds.module_delta(
-            _module_side(self._a, source_a, pyc_a), _module_side(self._b, source_b, pyc_b), self._compilers, self._known
+        a, b = _module_side(self._a, source_a, pyc_a), _module_side(self._b, source_b, pyc_b)
+        delta = kinds.module_delta(a, b, self._compilers, self._known)
+        if not self._a.lost and not self._b.lost:
+            return delta
+        without = self._without(
+            (entry, side)
+            for ends, side in ((a, self._a), (b, self._b))
+            for entry in (ends.source, ends.pyc)
+            if entry is not None and entry.digest is not None and side.texts.get(entry.digest) is None
         )
+        if without is None:
+            return delta
+        source, compiled = (self._unknown(each, without) for each in (delta.source, delta.bytecode))
+        return msgspec.structs.replace(delta, source=source, bytecode=compiled)
+
+    # ----------------------------------------------------------------------------------------------------------------
+    # What a snapshot has no bytes of
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _without(self, entries: Iterable[tuple[FileEntry | None, OneSide]]) -> tuple[Side, FileEntry] | None:
+        """Return the first of some files of which its image, a snapshot, has no bytes."""
+        for entry, side in entries:
+            if entry is not None and entry.digest in side.lost:
+                return ("a" if side is self._a else "b"), entry
+        return None
+
+    def _told_nothing(self, without: tuple[Side, FileEntry]) -> Delta:
+        """A changed ELF file of which one image has no bytes: any of it may differ."""
+        name, entry = without
+        self._unseen(name, entry)
+        reason = f"The ELF files differ; the snapshot of {name} {_NO_BYTES}."
+        return Delta("code", reason, {"kind": "elf"}, _SETTLE)
+
+    def _unknown(self, delta: Delta | None, without: tuple[Side, FileEntry]) -> Delta | None:
+        """Leave it open what differs in a module's file that could not be compared."""
+        if delta is None or kinds.NOT_KEPT not in delta.reason:
+            return delta
+        name, entry = without
+        self._unseen(name, entry)
+        reason = delta.reason.replace(kinds.NOT_KEPT, f"the snapshot of {name} {_NO_BYTES}")
+        return msgspec.structs.replace(delta, reason=reason, settle=_SETTLE_SOURCE)
+
+    def _unseen(self, name: Side, entry: FileEntry) -> None:
+        self._blindspots.append(Blindspot("changed file", f"the snapshot {_NO_BYTES}", entry.path, name))
 
     # ----------------------------------------------------------------------------------------------------------------
     # ELF files, read again
@@ -242,7 +288,8 @@ class _Explaining:
             assert change.path_b is not None
             if self._a.facts.elf(change.path_a) is None or self._b.facts.elf(change.path_b) is None:
                 continue
-            cached = self._cached(change)
+            without = self._without(((change.a, self._a), (change.b, self._b)))
+            cached = self._cached(change) if without is None else self._told_nothing(without)
             if cached is None:
                 waiting.append(change)
             else:

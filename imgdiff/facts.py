@@ -24,11 +24,14 @@ from imgdiff.surrogates import encodable
 
 FactKind = Literal["python", "bytecode", "shell"]
 
-_VERSIONS: Mapping[FactKind, int] = {
+VERSIONS: Mapping[FactKind, int] = {
     "python": 1000 * python.VERSION + sys.version_info.minor,  # what the host's grammar can't read is cached too
     "bytecode": BYTECODE_VERSION,
     "shell": shell.VERSION,
 }
+RULES = " ".join(f"{kind} {version}" for kind, version in VERSIONS.items())
+"""The versions of the facts that are made here."""
+
 _BATCH_BYTES = 1_000_000  # of content handed to a worker at once
 _WORTH_A_POOL = 4_000_000  # bytes of content below which starting processes costs more than it saves
 
@@ -63,14 +66,14 @@ class Facts:
                 missing.setdefault(kind, []).append(digest)
         work: list[tuple[FactKind, bytes, bytes]] = []
         for kind, digests in missing.items():
-            cached = self._store.facts(kind, _VERSIONS[kind], digests)
+            cached = self._store.facts(kind, VERSIONS[kind], digests)
             for digest in digests:
                 if digest in cached:
                     self.encoded[kind, digest] = cached[digest]
                 else:
                     content = texts.get(digest)
                     if content is None:
-                        self.decoded[kind, digest] = Unreadable("its content was not kept by the indexing pass")
+                        self._borrow(kind, digest)
                     else:
                         work.append((kind, digest, content))
         made: dict[FactKind, dict[bytes, bytes]] = {}
@@ -78,7 +81,15 @@ class Facts:
             self.encoded[kind, digest] = encoded
             made.setdefault(kind, {})[digest] = encoded
         for kind, rows in made.items():
-            self._store.put_facts(kind, _VERSIONS[kind], rows)
+            self._store.put_facts(kind, VERSIONS[kind], rows)
+
+    def _borrow(self, kind: FactKind, digest: bytes) -> None:
+        """Take the facts of a file whose content is not at hand from a snapshot."""
+        lent = self._store.lent(kind, VERSIONS[kind], (digest,))
+        if lent:
+            self.encoded[kind, digest] = lent[digest]
+        else:
+            self.decoded[kind, digest] = Unreadable("its content was not kept by the indexing pass")
 
     def _extract(self, work: Sequence[tuple[FactKind, bytes, bytes]]) -> Iterator[tuple[FactKind, bytes, bytes]]:
         total = sum(len(content) for _, _, content in work)
@@ -107,7 +118,9 @@ class Facts:
     def elf(self, digests: Iterable[bytes]) -> None:
         """Have the facts of these files ready, which the indexing pass made where a file is an ELF file."""
         missing = [digest for digest in dict.fromkeys(digests) if digest not in self.elves]
-        for digest, encoded in self._store.facts("elf", elf.VERSION, missing).items():
+        found = self._store.facts("elf", elf.VERSION, missing)
+        found |= self._store.lent("elf", elf.VERSION, (digest for digest in missing if digest not in found))
+        for digest, encoded in found.items():
             self.elves[digest] = decode_elf(encoded)
 
 
@@ -176,7 +189,7 @@ class ImageFacts:
 
     def prefetch(self, paths: Iterable[bytes]) -> None:
         """Make the facts of these Python files in parallel."""
-        self._facts.make((chosen for path in paths for chosen in self._chosen(path)), self._texts)
+        self._facts.make((chosen for path in paths for chosen in self.chosen(path)), self._texts)
 
     def module(self, path: bytes) -> ModuleFacts | Unreadable:
         """Return the facts of a Python source, a sourceless ``.pyc`` or a script.
@@ -184,7 +197,7 @@ class ImageFacts:
         Taken from the fitting ``.pyc``; where that can't be read, from the source, and the other way round.
         """
         problem: Unreadable | None = None
-        for kind, digest in self._chosen(path):
+        for kind, digest in self.chosen(path):
             found = self._facts.get(kind, digest, self._texts)
             if isinstance(found, ModuleFacts):
                 return found
@@ -192,7 +205,7 @@ class ImageFacts:
                 problem = found
         return problem or Unreadable("it is no readable file")
 
-    def _chosen(self, path: bytes) -> list[tuple[FactKind, bytes]]:
+    def chosen(self, path: bytes) -> list[tuple[FactKind, bytes]]:
         """What to take facts from, best first."""
         source, compiled = self.sides(path)
         chosen: list[tuple[FactKind, bytes]] = []

@@ -35,6 +35,7 @@ class Layer(msgspec.Struct, frozen=True):
     root file system, which is walked and has no blob (``open`` then raises). ``remote`` is set where opening it moves
     bytes over a network: where two layers have one content, the other one is read. ``stream`` is set where the layer
     comes cheaply only with others, in an order that is not ours to choose; ``open`` then costs the whole stream.
+    ``kept`` is set where there is no blob but the index that was made of it, in a snapshot (``open`` then raises).
     """
 
     descriptor: Descriptor | None
@@ -43,6 +44,7 @@ class Layer(msgspec.Struct, frozen=True):
     directory: Path | None = None
     remote: bool = False
     stream: LayerStream | None = None
+    kept: Callable[[], LayerIndex] | None = None
 
 
 class LayerStream(Protocol):
@@ -88,6 +90,32 @@ class Transfer(Protocol):
         """Give up: whoever waits for the network gets an ImgdiffError at once, as does each later read."""
 
 
+class FactRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Encoded facts of one file: their kind and version, and the file's SHA-256."""
+
+    kind: str
+    version: int
+    digest: bytes
+    encoded: bytes
+
+
+class ImageSnapshot(Protocol):
+    """What was kept of an image in place of its layers. Its methods raise ImageError where it is damaged."""
+
+    key: bytes
+    """Equal for equal snapshots."""
+    rules: str
+    """The versions of all that was kept and made."""
+    made_by: str
+    """The version of imgdiff that made it."""
+
+    def texts(self) -> Iterator[tuple[bytes, bytes]]:
+        """Yield the contents that were kept, each behind its SHA-256."""
+
+    def facts(self) -> Iterator[FactRow]:
+        """Yield the facts that were kept."""
+
+
 class ImageConfig(msgspec.Struct, frozen=True):
     """The parts of an OCI image config that say what runs (OCI image spec, "config"), and the whole as parsed."""
 
@@ -108,7 +136,8 @@ class Image(msgspec.Struct, frozen=True):
     those that it has with this content, as seekable temporary files, each open until the next is asked for. ``whole``
     gives the same image as one merged layer, for when its layers turn out not to be there. ``contained`` is set where
     the tree is a container's, with what its engine makes in each (``imgdiff.runtime``), and ``mounts`` is what lies
-    over it. ``caveats`` are sentences for the report; "{side}" in them is replaced by a or b.
+    over it. ``caveats`` are sentences for the report; "{side}" in them is replaced by a or b. ``snapshot`` is set where
+    the image is read from one.
     """
 
     reference: str
@@ -124,6 +153,7 @@ class Image(msgspec.Struct, frozen=True):
     contained: bool = False
     mounts: tuple[Mount, ...] = ()
     caveats: tuple[str, ...] = ()
+    snapshot: ImageSnapshot | None = None
 
 
 FileType = Literal["file", "dir", "symlink", "hardlink", "char", "block", "fifo"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -14,9 +14,10 @@ from imgdiff import about, engines, explanation, recall, resolution, runtime, so
 from imgdiff import attribution as attributing
 from imgdiff import config as configs
 from imgdiff.comparison import compare
-from imgdiff.errors import IncompleteError, UsageError
+from imgdiff.errors import ImageError, IncompleteError, UsageError
+from imgdiff.facts import RULES as FACTS_RULES
 from imgdiff.facts import Facts, ImageFacts
-from imgdiff.kinds import bytecode, ld_cache
+from imgdiff.kinds import KEPT_VERSION, bytecode, elf, ld_cache
 from imgdiff.layer import Progress, index_layers, read_contents
 from imgdiff.model import (
     Attribution,
@@ -29,6 +30,7 @@ from imgdiff.model import (
     ImageSummary,
     Integrity,
     JudgedChange,
+    Layer,
     LayerIndex,
     Level,
     Profile,
@@ -49,6 +51,8 @@ from imgdiff.trace import trace
 from imgdiff.trace.entry import split_entry
 
 _LOADER_CACHE = b"etc/ld.so.cache"
+SNAPSHOT_RULES = f"kept {KEPT_VERSION} elf {elf.VERSION} {FACTS_RULES}"
+"""The versions of all that a snapshot holds."""
 ACCEPTABLE: frozenset[str] = frozenset({"dormant"})
 
 
@@ -86,6 +90,7 @@ class Indexed(msgspec.Struct, frozen=True):  # holds live objects: never seriali
     texts: Texts
     read: explanation.Read
     engine_made: tuple[str, ...] = ()  # caveats on what an engine makes in containers, of both images
+    lost: frozenset[bytes] = frozenset()  # contents that a snapshot's layers had, which can't be read again
 
 
 def diff(
@@ -95,8 +100,8 @@ def diff(
     options = options or Options()
     _check(options)
     with _no_collector(), open_store(options) as store:
-        image_a, image_b = (_opened(reference, options) for reference in (reference_a, reference_b))
-        images = (image_a, image_b)
+        image_a, image_b = (opened(reference, options) for reference in (reference_a, reference_b))
+        images = _alike(image_a, image_b)
         pair = recall.key(images, (options.entry, options.roles, options.accept, options.profile))
         known = None if pair is None else recall.load(store, pair, images, tuple(configs.redact_argv(options.argv)))
         if known is not None:
@@ -117,10 +122,27 @@ def _fresh(images: tuple[Image, Image], store: Store, options: Options, progress
         facts.close()
 
 
-def _opened(reference: str, options: Options) -> Image:
-    """Open an image; from here on its reference is as it may be shown."""
+def opened(reference: str, options: Options) -> Image:
+    """Open an image; from here on its reference is as it may be shown. Raises ImgdiffError where it can't be used."""
     image = sources.open_image(reference, options.platform, insecure=options.insecure)
+    if image.snapshot is not None and image.snapshot.rules != SNAPSHOT_RULES:
+        raise ImageError(
+            f"the snapshot {reference} was made by imgdiff {image.snapshot.made_by} ({image.snapshot.rules}), and this "
+            f"is {about.VERSION} ({SNAPSHOT_RULES})",
+            "make it again with this version and this Python, or compare it with those that made it",
+        )
     return msgspec.structs.replace(image, reference=configs.redact_text(image.reference))
+
+
+def _alike(a: Image, b: Image) -> tuple[Image, Image]:
+    """A snapshot holds no secrets: hide those of the image that it is compared with, too."""
+    if a.snapshot is None and b.snapshot is None:
+        return a, b
+    hidden = [
+        image if image.config is None else msgspec.structs.replace(image, config=configs.redact_config(image.config))
+        for image in (a, b)
+    ]
+    return hidden[0], hidden[1]
 
 
 def _check(options: Options) -> None:
@@ -188,8 +210,12 @@ def index(
             raise
         return index((whole[0], whole[1]), store, facts, progress, jobs)
     split = len(images[0].layers)
-    texts = store.texts(indexes)
+    for image in images:
+        if image.snapshot is not None:
+            store.borrow(image.snapshot)
+    texts = store.texts([found for layer, found in zip(layers, indexes, strict=True) if layer.kept is None])
 
+    real = {layer.diff_id: layer for layer in layers if layer.kept is None and layer.diff_id is not None}
     own = tuple(indexes[:split]), tuple(indexes[split:])
     sides: tuple[Side, Side] = ("a", "b")
     records: attributing.Records = {}
@@ -204,8 +230,9 @@ def index(
             attribution,
             ImageFacts(merged, texts, facts),
             texts,
-            _reader(image, own, merged),
+            _reader(image, own, merged, real),
             tuple(engine_made),
+            _lost(image, own, real),
         )
 
     trees, engine_made = runtime.seen_alike(images, tree.flatten_both(*own))
@@ -220,7 +247,17 @@ def _whole(image: Image, missing: Collection[str]) -> Image:
     return msgspec.structs.replace(image.whole(), reference=image.reference)
 
 
-def _reader(image: Image, indexes: Sequence[LayerIndex], merged: Tree) -> explanation.Read:
+def _lost(image: Image, indexes: Sequence[LayerIndex], real: Mapping[str, Layer]) -> frozenset[bytes]:
+    """Return the contents of a snapshot's layers that no layer of the other image has, too."""
+    held: set[bytes] = set()
+    lost: set[bytes] = set()
+    for layer, layer_index in zip(image.layers, indexes, strict=True):
+        gone = layer.kept is not None and layer.diff_id not in real
+        (lost if gone else held).update(entry.digest for entry in layer_index.entries if entry.digest is not None)
+    return frozenset(lost - held)
+
+
+def _reader(image: Image, indexes: Sequence[LayerIndex], merged: Tree, real: Mapping[str, Layer]) -> explanation.Read:
     """Return a function that reads whole contents of an image again by their digests: from where it can give single
     files, else layer by layer.
 
@@ -235,7 +272,10 @@ def _reader(image: Image, indexes: Sequence[LayerIndex], merged: Tree) -> explan
             for path, stream in image.contents(wanted):
                 left.discard(wanted[path])
                 yield wanted[path], stream
-        for layer, layer_index in zip(image.layers, indexes, strict=True):
+        for own, layer_index in zip(image.layers, indexes, strict=True):
+            layer = own if own.kept is None else real.get(own.diff_id or "")
+            if layer is None:
+                continue  # a snapshot's, and the other image lacks it
             names: dict[bytes, list[bytes]] = {}
             for entry in layer_index.entries:
                 if entry.digest in left:
@@ -293,7 +333,9 @@ def _side(indexed: Indexed) -> explanation.OneSide:
     config = indexed.image.config
     declared = (config.raw.get("config") or {}).get("Volumes") if config is not None else None
     volumes = tuple(str(path).strip("/").encode() for path in declared or ())
-    return explanation.OneSide(indexed.tree, indexed.attribution, indexed.facts, indexed.texts, indexed.read, volumes)
+    return explanation.OneSide(
+        indexed.tree, indexed.attribution, indexed.facts, indexed.texts, indexed.read, volumes, indexed.lost
+    )
 
 
 def _profile(a: Indexed, b: Indexed, options: Options) -> Profile:

@@ -34,7 +34,8 @@ def key(images: tuple[Image, Image], question: object) -> bytes | None:
         if any(layer.descriptor is None or layer.descriptor.size < 0 for layer in image.layers):
             return None
         raw = None if image.config is None else image.config.raw
-        described.append(([layer.diff_id for layer in image.layers], image.platform, raw))
+        kept = None if image.snapshot is None else image.snapshot.key
+        described.append(([layer.diff_id for layer in image.layers], image.platform, raw, kept))
     pythons = [_interpreter(f"python3.{minor}") for minor in _MINORS]
     value = (described, question, sys.version, sys.executable, pythons, _program())
     return hashlib.sha256(msgspec.msgpack.encode(value, order="sorted")).digest()

@@ -11,7 +11,7 @@ from typing import BinaryIO
 import msgspec
 
 from imgdiff.kinds import binary, bytecode, dist_info, elf, json_file, ld_cache, shell, text
-from imgdiff.kinds._module import ModuleDelta, ModuleSide, Runs, module_delta, runs
+from imgdiff.kinds._module import NOT_KEPT, ModuleDelta, ModuleSide, Runs, module_delta, runs
 from imgdiff.kinds._routing import (
     HEAD_SIZE,
     KEPT_VERSION,
@@ -30,6 +30,7 @@ __all__ = [
     "HEAD_SIZE",
     "KEPT_VERSION",
     "KINDS",
+    "NOT_KEPT",
     "VERSIONS",
     "Kind",
     "KindName",

@@ -51,14 +51,23 @@ def index_layers(
 
     Layers of one diffID are read once (the one that needs no network, if there is one), those that the store has not
     at all. Up to ``jobs`` layers are read at a time (default: as many as there are cores, and three where they come
-    over a network), each by three threads; those of one stream are read one after the other, as they come. ``stop`` is
+    over a network), each by three threads; those of one stream are read one after the other, as they come. One of a
+    snapshot is taken from it, unless another image has that layer. ``stop`` is
     called when reading is given up, to end what waits for a network. Raises BlobError where a layer is not what its
     manifest or config says, IncompleteError where a stream ends without some of its layers, ImageError where a root
     directory can't be read, CacheError where the store can't be written. Nothing of a failed layer is stored.
     """
     found: dict[object, LayerIndex] = {}
     missing: dict[object, Layer] = {}
+    real = {_key(layer) for layer in layers if layer.kept is None}
+    kept = {
+        position: layer.kept
+        for position, layer in enumerate(layers)
+        if layer.kept is not None and layer.diff_id not in real
+    }
     for layer in layers:
+        if layer.kept is not None:
+            continue
         key = _key(layer)
         if key in found or key in missing:
             if key in missing and _cost(layer) < _cost(missing[key]):
@@ -73,7 +82,7 @@ def index_layers(
         remote = any(layer.remote for layer in missing.values())
         most = jobs or max(len(os.sched_getaffinity(0)), _DOWNLOADS if remote else 1)
         found |= _read(missing, store, progress, most, stop)
-    return [found[_key(layer)] for layer in layers]
+    return [kept[position]() if position in kept else found[_key(layer)] for position, layer in enumerate(layers)]
 
 
 def _cost(layer: Layer) -> int:

@@ -20,7 +20,7 @@ from typing import Final, Self
 import platformdirs
 
 from imgdiff.errors import CacheError
-from imgdiff.model import LayerIndex
+from imgdiff.model import ImageSnapshot, LayerIndex
 from imgdiff.store import _indexes
 from imgdiff.store._files import TEMPORARY, fresh, trouble
 from imgdiff.store._packs import Pack, PackTexts, PackWriter, TextWriter
@@ -49,6 +49,7 @@ class Store:
         self._loose: list[Path] = []  # packs of directories, which are never cached
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._texts: list[PackTexts] = []
+        self._lent: dict[tuple[str, int], dict[bytes, bytes]] = {}
         try:
             self.layers.mkdir(parents=True, exist_ok=True)
             tag = directory / "CACHEDIR.TAG"
@@ -137,6 +138,23 @@ class Store:
             target = Path(self._scratch.name) / f"{len(self._loose)}.pack"
             pack.replace(target)
             self._loose.append(target)
+
+    def borrow(self, snapshot: ImageSnapshot) -> None:
+        """Have the texts and facts of a snapshot at hand until ``close``. Nothing of them is cached: what a snapshot
+        says of a file can't be held against the file. Raises ImageError where the snapshot is damaged."""
+        with fresh(self.layers) as (file, temporary):
+            pack = PackWriter(file)
+            for digest, content in snapshot.texts():
+                pack.add(digest, content)
+            pack.finish()
+            self.adopt(temporary)
+        for row in snapshot.facts():
+            self._lent.setdefault((row.kind, row.version), {})[row.digest] = row.encoded
+
+    def lent(self, kind: str, version: int, digests: Iterable[bytes]) -> dict[bytes, bytes]:
+        """Return what borrowed snapshots have of these facts: for files whose bytes are not at hand."""
+        rows = self._lent.get((kind, version), {})
+        return {digest: rows[digest] for digest in digests if digest in rows}
 
     def writer(self, rules: str = "") -> LayerWriter:
         """Return a writer for one layer's index, texts and facts. ``rules`` names what decides what is kept and made
