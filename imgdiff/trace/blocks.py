@@ -145,7 +145,19 @@ class Block:
         """Work out the edges, once."""
         if not self._made:
             self._made = True
-            _Making(self, graph).run()
+            if not self._only_names():
+                _Making(self, graph).run()
+
+    def _only_names(self) -> bool:
+        """Take the names alone where the code says nothing else, as half of all blocks."""
+        for scope in self.scopes:
+            if scope.strings or scope.calls or scope.imports or scope.patterns or calls.holds_importer(scope):
+                return False
+        if len(self.scopes) == 1:
+            self.refs = self.scopes[0].names
+        else:
+            self.refs = _NOTHING.union(*[scope.names for scope in self.scopes])
+        return True
 
 
 class _Making:
@@ -188,7 +200,7 @@ class _Making:
                     self.calls.append(use)
                     self._call(use)
                 self._arguments(call)
-            if self.unit.facts is not None:
+            if self.unit.facts is not None and calls.holds_importer(scope):
                 self.calls += calls.held_importers(scope, self.unit.facts.scopes)
         self._keep(names)
 

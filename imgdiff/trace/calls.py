@@ -63,6 +63,11 @@ class Use(msgspec.Struct, frozen=True):
     deep: bool = False
 
 
+def holds_importer(scope: Scope) -> bool:
+    """Tell whether a scope names an import function, so that ``held_importers`` can have something to say."""
+    return not (_IMPORTERS.isdisjoint(scope.names) and _IMPORTERS.isdisjoint(scope.strings))
+
+
 def held_importers(scope: Scope, scopes: Iterable[Scope]) -> Iterator[Use]:
     """Yield a use of any name for each import function that a scope holds as a value (``map(import_module, names)``,
     ``getattr(importlib, "import_module")``): who calls it, and with which name, is not known.

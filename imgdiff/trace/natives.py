@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from imgdiff.engines import CompilerRule, common
 from imgdiff.model import HOLE, Attribution, ElfFacts, FactSource, Hop, Integrity, Level, Resolved, Side, Tree
-from imgdiff.trace.blocks import Unit, fill
+from imgdiff.trace.blocks import Block, Unit, fill
 from imgdiff.trace.calls import Use
 from imgdiff.trace.closure import DEFERRED, EAGER, Reach
 from imgdiff.trace.entry import DEFAULT_PATH, Follower, Launch
@@ -52,6 +52,9 @@ class Natives:
         self._programs: dict[tuple[bytes, str, str], Closure] = {}
         self._names: dict[str, dict[str, bytes]] = {}
         self._elf: dict[bytes, ElfFacts | None] = {}
+        # What single blocks say, for every role that reaches them.
+        self._libraries_in: dict[Block, tuple[str, ...]] = {}
+        self._programs_in: dict[int, dict[Block, tuple[str, ...]]] = {}  # by the table of the programs on a PATH
 
     def elf(self, path: bytes) -> ElfFacts | None:
         """Return the facts of an ELF file, None for all else."""
@@ -94,7 +97,7 @@ class Natives:
             words = [_first_word(fill(word, unit)) for word in use.argv[:1]]
             if not words or words[0] in (None, HOLE):
                 blocks = [block for block in unit.blocks() if block in reach.done]
-                words = [*sorted({word for block in blocks for word in block.words if word in names})]
+                words = [*sorted({word for block in blocks for word in names.keys() & block.words})]
             for word in words:
                 path = self.follower.which(word or "", launch.env, launch.cwd)
                 if path is not None:
@@ -220,12 +223,19 @@ class Natives:
                     if use.callee == "find_library":
                         yield f"lib{name}.so", unit
         found: dict[str, Unit] = {}
+        known_in = self._libraries_in
         for block in reach.done:
-            for text in block.files:
-                if ".so" in text and _LIBRARY.fullmatch(text):
-                    known = found.get(text)
-                    if known is None or block.unit.name < known.name:
-                        found[text] = block.unit
+            if not block.files:
+                continue
+            texts = known_in.get(block)
+            if texts is None:
+                texts = known_in[block] = tuple(
+                    text for text in block.files if ".so" in text and _LIBRARY.fullmatch(text)
+                )
+            for text in texts:
+                known = found.get(text)
+                if known is None or block.unit.name < known.name:
+                    found[text] = block.unit
         yield from sorted(found.items(), key=lambda item: item[0])
 
     def _strings(self, path: bytes) -> Iterable[str]:
@@ -269,10 +279,13 @@ class Natives:
         for path, (unit, use) in self.started(reach, launch).items():
             self._touch(native, path, launch, unit, use.line, use.function)
         words: dict[str, Unit] = {}
-        hits = frozenset(reach.words & names.keys())
+        known_in = self._programs_in.setdefault(id(names), {})
         for block in reach.done:
-            found_here = [] if hits.isdisjoint(block.named) else list(hits & block.named)
-            found_here += [text for text in block.files if text in names or (text.startswith("/") and "bin/" in text)]
+            if not block.named and not block.files:
+                continue
+            found_here = known_in.get(block)
+            if found_here is None:
+                found_here = known_in[block] = _programs_in(block, names)
             for word in found_here:
                 known = words.get(word)
                 if known is None or block.unit.name < known.name:
@@ -328,6 +341,12 @@ class Natives:
                 native.add(each.path, Loaded(level, hop, each.parent, each.how))
         for missing, reason in closure.unreadable:
             native.unreadable.setdefault(missing, reason)
+
+
+def _programs_in(block: Block, names: Mapping[str, bytes]) -> tuple[str, ...]:
+    """The strings of a block that could be programs: those on PATH, and absolute paths."""
+    words = names.keys() & block.named if block.named else ()
+    return (*words, *(text for text in block.files if text in names or (text.startswith("/") and "bin/" in text)))
 
 
 def _first_word(text: str) -> str | None:
