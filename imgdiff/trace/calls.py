@@ -41,7 +41,7 @@ _METADATA = frozenset(
      "packages_distributions"}
 )  # fmt: skip
 _ATTRIBUTES = frozenset({"getattr", "attrgetter", "methodcaller", "__getattr__", "__getattribute__", "hasattr"})
-_SYS_PATH = frozenset({"path.append", "path.insert", "path.extend", "addsitedir"})
+_SYS_PATH = frozenset({"path.append", "path.insert", "path.extend", "path.assign", "addsitedir", "FileFinder"})
 _ENTRY_POINTS = frozenset({"entry_points", "iter_entry_points", "select", "get_entry_map", "get_entry_info"})
 
 
@@ -85,6 +85,16 @@ def held_importers(scope: Scope, scopes: Iterable[Scope]) -> Iterator[Use]:
             yield Use("import", scope.line, scope.qualname or None, name, HOLE)
 
 
+def _added(call: Call) -> tuple[Pattern, ...]:
+    """Return the directories that a call adds to the search path: a HOLE for each that does not fold."""
+    keywords = dict(call.keywords)
+    if call.sequence:
+        return call.sequence
+    if call.callee == "path.insert":
+        return call.arguments[1:2] or (keywords.get("object", HOLE),)
+    return call.arguments[:1] or tuple(keywords.values())[:1] or (HOLE,)
+
+
 def use_of(call: Call, function: str | None) -> Use | None:
     """Return what a call asks for; None for one that concerns nobody."""
     callee = call.callee.rpartition(".")[2]
@@ -93,8 +103,7 @@ def use_of(call: Call, function: str | None) -> Use | None:
     first = arguments[0] if arguments else None
     second = arguments[1] if len(arguments) > 1 else None
     if call.callee in _SYS_PATH:
-        texts = (*arguments, *call.sequence)
-        return Use("sys-path", call.line, function, call.callee, next((each for each in texts if each != HOLE), HOLE))
+        return Use("sys-path", call.line, function, call.callee, argv=_added(call))
     if callee in _ATTRIBUTES:
         name = first if callee in ("attrgetter", "methodcaller") else second
         return None if name is None else Use("attribute", call.line, function, callee, name)

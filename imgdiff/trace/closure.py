@@ -8,13 +8,17 @@ on the order.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from imgdiff.model import HOLE, Edge, ElfFacts, Pattern
+from imgdiff.model import HOLE, Edge, ElfFacts, Hop, Pattern
 from imgdiff.trace import packed
 from imgdiff.trace.blocks import Block, Target, Unit, fill
 from imgdiff.trace.calls import Use
 from imgdiff.trace.computed import Computed
 from imgdiff.trace.graph import Graph
+
+if TYPE_CHECKING:
+    from imgdiff.trace.run_time_path import Added, Loose
 
 EAGER, DEFERRED = 2, 1
 _BY_NAME = frozenset(
@@ -69,6 +73,13 @@ class Reach:
         self.named_data: set[tuple[bytes, Unit]] = set()  # (data file, module whose strings name it)
         self.unread: dict[str, bytes] = {}  # by top-level package ("": beside a script) a data file that was not kept
         self.fed: list[int] = []  # how many modules and blocks the data files were asked for
+        # What code adds to the search path (see run_time_path): directories, code that adds one that is not known,
+        # .pth files, edges that this gave, and how far it looked.
+        self.places: dict[bytes, Added] = {}
+        self.loose: dict[Loose, Unit] = {}
+        self.path_files: dict[bytes, Hop] = {}
+        self.placed: set[tuple[Unit, Unit]] = set()
+        self.placing: list[int] = []
         self._waiting: dict[str, list[Block | tuple[Unit, str]]] = {}
         self._fresh: list[Unit] = []
         self._stack: list[Block] = []
@@ -186,6 +197,12 @@ class Reach:
             self.level[current] = DEFERRED
             self._fresh.append(current)
             current = current.parent
+
+    def add_alone(self, unit: Unit) -> None:
+        """Count a module as reached without its parents: it is imported under another name."""
+        if unit not in self.level:
+            self.level[unit] = DEFERRED
+            self._fresh.append(unit)
 
     def refer(self, names: Iterable[str]) -> None:
         """Count these names as referred to."""

@@ -24,6 +24,7 @@ from imgdiff.trace.closure import EAGER, Reach, Roots
 from imgdiff.trace.entry import Launch, PythonStart
 from imgdiff.trace.graph import Graph
 from imgdiff.trace.resolver import Found, Resolver
+from imgdiff.trace.run_time_path import RunTimePath
 from imgdiff.trace.search_path import SearchPath, build_search_path
 
 # Before the first line of a program: CPython's Lib/site.py, and what Python/pylifecycle.c imports.
@@ -55,6 +56,7 @@ class Maker:
         self.searches: list[SearchPath] = []
         self.blindspots: list[Blindspot] = []
         self._standard: dict[bytes | None, frozenset[str]] = {}
+        self.run_time = RunTimePath(tree, attribution, facts.text, side, _STARTUP)
 
     # Graphs ---------------------------------------------------------------------------------------------------------
 
@@ -118,6 +120,7 @@ class Maker:
         start = launch.python
         if start is None:
             return None
+        self.run_time.hear(launch.cwd, (*launch.env.values(), *start.arguments))
         first: bytes | None = launch.cwd
         script = None
         if start.mode == "script":
@@ -217,6 +220,7 @@ class Maker:
             reach.run()
             before = len(reach.level), len(reach.done)
             self._entry_points(reach, set(groups), loaded)
+            self.run_time.extend(reach)
             reach.run()
             if before == (len(reach.level), len(reach.done)):
                 return

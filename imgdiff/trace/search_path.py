@@ -252,3 +252,24 @@ def build_search_path(
         tuple(builder.blindspots),
         tuple(builder.nowhere),
     )
+
+
+def site_directory(
+    tree: Tree,
+    environment: Environment,
+    text: Callable[[bytes], bytes | None],
+    directory: bytes,
+    side: Side | None = None,
+) -> SearchPath:
+    """Return what ``site.addsitedir`` adds at run time: the directory, and what its ``.pth`` lines say."""
+    builder = _Builder(tree, environment, text, side)
+    builder.site(b"/" + directory)
+    return SearchPath(
+        environment,
+        tuple(builder.directories),
+        (directory,),
+        tuple(builder.startup),
+        builder.mapping,
+        tuple(builder.files),
+        tuple(builder.blindspots),
+    )

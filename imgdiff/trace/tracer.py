@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+import msgspec
+
 from imgdiff.engines import PathRules, common
 from imgdiff.model import (
     HOLE,
@@ -237,6 +239,8 @@ class Tracer:
             reach.refer(here.names)
             roots.update(here.eager)
             groups |= here.groups
+        for reach in reaches.values():
+            self.maker.run_time.inherit(reach, reached.get(role.parent or "", ()))
         starts = {id(setting.graph): setting.launch for setting in reversed(settings)}
         own = len(reaches)
         while True:
@@ -333,6 +337,7 @@ class Tracer:
             if child is reach:
                 reach.extra.append((unit, (main, "program", use.line, use.function)))
             else:
+                self.maker.run_time.hand_on(child, reach)
                 where = f"started by {unit.name}, line {use.line}"
                 roots.setdefault(main, ("program", where))
             child.run_main(main)
@@ -346,6 +351,7 @@ class Tracer:
                 script = self.tree.resolve(inner.python.target.encode("utf-8", "surrogateescape"), launch.cwd)
                 if script is not None:
                     main = reach.graph.unit_at(script)
+                    self.maker.run_time.script(reach, unit, use, script)
                     reach.extra.append((unit, (main, "program", use.line, use.function)))
                     reach.run_main(main)
 
@@ -393,6 +399,8 @@ class Tracer:
                     resolved,
                     Loaded(EAGER, Hop(None, resolved, None, None, "pth"), None, "it decides where modules are found"),
                 )
+            for path, hop in reach.path_files.items():
+                files.setdefault(path, Loaded(DEFERRED, hop, None, "code adds the directory that it lies in"))
             executable = search.environment.executable
             if executable is not None:
                 files.setdefault(
@@ -472,6 +480,8 @@ class Tracer:
         names = tuple(roles)
         found: list[Blindspot] = list(self.blindspots)
         found += self.maker.blindspots
+        found += (msgspec.structs.replace(each, roles=names) for each in self.maker.run_time.blindspots)
+        self.caveats.update(dict.fromkeys(self.maker.run_time.caveats()))
         for search in self.maker.searches:
             for each in search.blindspots:
                 found.append(Blindspot(each.what, each.reason, each.path, self.side, names))
