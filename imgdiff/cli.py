@@ -15,13 +15,13 @@ from typing import Any, NoReturn
 
 import click
 
-from imgdiff import about, pipeline
+from imgdiff import about, pipeline, snapshot
 from imgdiff.errors import ImgdiffError, UsageError
 from imgdiff.reports import EXIT_CODES, FORMATS, View, progress, render, safe, summary, transferred
 from imgdiff.store import Store
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-_SUBCOMMANDS = ("cache",)
+_SUBCOMMANDS = ("cache", "snapshot")
 
 
 class _Main(click.Group):
@@ -59,7 +59,8 @@ class _ClosedPipeError(Exception):
 def cli() -> None:
     """Tell whether the difference between two container images can explain what a process does.
 
-    imgdiff A B compares them (imgdiff diff --help has the options); imgdiff cache shows or clears the cache.
+    imgdiff A B compares them (imgdiff diff --help has the options); imgdiff snapshot keeps
+    what a later comparison needs of one; imgdiff cache shows or clears the cache.
     """
 
 
@@ -136,6 +137,7 @@ def diff_command(
     \b
     oci:DIR[:TAG][@DIGEST]   oci-archive:FILE[:TAG]   docker-archive:FILE[:TAG]
     dir:DIR                  rootfs:DIR (a plain root file system)
+    snapshot:FILE (what imgdiff snapshot wrote)
     NAME (docker's, else podman's, else its registry's)
     docker:NAME   podman:NAME   container:NAME
     registry:[HOST[:PORT]/]NAME[:TAG][@DIGEST]
@@ -312,6 +314,44 @@ def cache_prune(max_size: int, cache_dir: Path | None, quiet: bool) -> None:
         before = store.info()
         store.prune(max_size * 1_000_000)
         _say_freed(store, before, quiet)
+
+
+@cli.command("snapshot")
+@click.argument("image")
+@click.option(
+    "-o",
+    "--output",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file to write. An older snapshot there is replaced, anything else is not.",
+)
+@click.option("--texts", is_flag=True, help="Keep the text of all Python modules, too: larger, and told in full.")
+@click.option("--platform", metavar="OS/ARCH[/VARIANT]", help="Pick this one from an image index.")
+@click.option("--cache-dir", type=_CacheDirectory(path_type=Path, file_okay=False), help="Where the cache lies.")
+@click.option("--no-cache", is_flag=True, help="Use a temporary cache and remove it.")
+@click.option("--insecure", is_flag=True, help="Allow plain HTTP and unverified TLS for registries.")
+@click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes to use; all cores by default.")
+@click.option("-q", "--quiet", is_flag=True, help="No progress, and no word on the size.")
+def snapshot_command(
+    image: str,
+    output: Path,
+    texts: bool,
+    platform: str | None,
+    cache_dir: Path | None,
+    no_cache: bool,
+    insecure: bool,
+    jobs: int | None,
+    quiet: bool,
+) -> None:
+    """Keep what a later comparison needs of IMAGE in a small file, which then is an image to imgdiff."""
+    options = pipeline.Options(platform=platform, cache_dir=cache_dir, cache=not no_cache, jobs=jobs, insecure=insecure)
+    with progress.display(enabled=not quiet and sys.stderr.isatty()) as shown:
+        taken = snapshot.take(image, output, options, texts=texts, progress=shown)
+    if not quiet:
+        parts = [f"{taken.size / taken.plain:.2%} of the image's {taken.plain:,}"] if taken.plain else []
+        if taken.stored:
+            parts.append(f"{taken.size / taken.stored:.2%} of the {taken.stored:,} of its layers as stored")
+        click.echo(f"{safe(str(output))}: {taken.size:,} bytes{''.join(f', {part}' for part in parts)}", err=True)
 
 
 class _Terminated(KeyboardInterrupt):
