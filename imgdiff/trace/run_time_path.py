@@ -140,7 +140,9 @@ class RunTimePath:
         self._tops: dict[Block, frozenset[str]] = {}
         self._dotted: dict[Block, tuple[str, ...]] = {}
         self._index: dict[str, list[tuple[bytes, bytes]]] | None = None
-        self._guessed: dict[str, set[bytes]] = {}
+        self._meant: dict[tuple[Loose, bytes, bytes], bool] = {}
+        self._guessed: dict[str, set[Unit]] = {}
+        self._reaches: dict[Reach, None] = {}
         self.blindspots: dict[Blindspot, None] = {}
 
     def hear(self, cwd: bytes, words: Iterable[str]) -> None:
@@ -159,14 +161,28 @@ class RunTimePath:
     def caveats(self) -> list[str]:
         """Return what was taken for loaded on a guess."""
         said = []
-        for where, files in sorted(self._guessed.items()):
-            shown = [show(path) for path in sorted(files)]
+        others = self._others({unit for units in self._guessed.values() for unit in units})
+        for where, units in sorted(self._guessed.items()):
+            shown = [show(path) for path in sorted({unit.path or b"" for unit in units - others})]
+            if not shown:
+                continue
             more = f" and {len(shown) - _MAX_SHOWN} more" if len(shown) > _MAX_SHOWN else ""
             said.append(
                 f"{where} adds a directory to the module search path that is known at run time only; what is imported "
                 f"and found nowhere else was taken from {', '.join(shown[:_MAX_SHOWN])}{more}"
             )
         return said
+
+    def _others(self, guessed: set[Unit]) -> set[Unit]:
+        """Return those that something leads to without a guess."""
+        found: set[Unit] = set()
+        for reach in self._reaches if guessed else ():
+            for block in reach.done:
+                found.update(target for target, *_ in (*block.imports, *block.edges) if target in guessed)
+            for source, (target, *_) in reach.extra:
+                if target in guessed and (source is None or (source, target) not in reach.placed):
+                    found.add(target)
+        return found
 
     # One closure ----------------------------------------------------------------------------------------------------
 
@@ -191,6 +207,7 @@ class RunTimePath:
 
     def extend(self, reach: Reach) -> None:
         """Add to a closure what its code imports from directories that its code adds."""
+        self._reaches[reach] = None
         placing = reach.placing
         if not placing:
             placing[:] = (0, 0, 0, 0)
@@ -354,12 +371,10 @@ class RunTimePath:
         for directory, added in sorted(reach.places.items(), key=lambda item: item[0]):
             place = self._place(graph, directory)
             for top in place.tops:
-                by_top.setdefault(top, []).append((place, added))
-            if added.folds and added.unit.top in reach.dynamic:  # any of them can be the name that is computed
-                for top in sorted(place.tops):
-                    unit = place.unit(top)
-                    if unit is not None and unit.path is not None and self._counts(reach, unit, top, added):
-                        self._reach(reach, added.unit, unit, added.line, added.function)
+                if added.front or self._is_open(graph, top):
+                    by_top.setdefault(top, []).append((place, added))
+            if added.folds and added.unit.top in reach.dynamic:
+                self._any(reach, place, added)
             self._inside(reach, place)
         tops = by_top.keys()
         folding = frozenset(top for top, places in by_top.items() if any(added.folds for _, added in places))
@@ -378,6 +393,18 @@ class RunTimePath:
                 if use.kind == "program" and "-m" in use.argv[:-1]:
                     self._child(reach, unit, use, by_top)
         self._guess(reach, missing)
+
+    def _any(self, reach: Reach, place: Place, added: Added) -> None:
+        """Where the code that adds a directory imports by computed name too, that can be any name there."""
+        for top in sorted(place.tops):
+            unit = place.unit(top)
+            if unit is not None and unit.path is not None and self._counts(reach, unit, top, added):
+                self._reach(reach, added.unit, unit, added.line, added.function)
+
+    def _is_open(self, graph: Graph, top: str) -> bool:
+        """Tell whether a place that is asked last can give this name: no file does."""
+        known = graph.unit(top)
+        return known is None or known.path is None
 
     def _tops_of(self, block: Block) -> frozenset[str]:
         known = self._tops.get(block)
@@ -459,7 +486,7 @@ class RunTimePath:
         self._lead(reach, source, unit, line, function)
         for directory, added in reach.places.items():
             if added.guess and unit.path is not None and unit.path.startswith(directory + b"/"):
-                self._guessed.setdefault(f"{show(added.unit.path or b'')}:{added.line}", set()).add(unit.path)
+                self._guessed.setdefault(f"{show(added.unit.path or b'')}:{added.line}", set()).add(unit)
 
     def _lead(self, reach: Reach, source: Unit, unit: Unit, line: int | None, function: str | None) -> None:
         if (source, unit) not in reach.placed:
@@ -534,6 +561,12 @@ class RunTimePath:
         return self._index
 
     def _could_mean(self, loose: Loose, directory: bytes, path: bytes) -> bool:
+        key = (loose, directory, path)
+        if key not in self._meant:
+            self._meant[key] = self._is_meant(loose, directory, path)
+        return self._meant[key]
+
+    def _is_meant(self, loose: Loose, directory: bytes, path: bytes) -> bool:
         if loose.pattern is not None:
             return pattern_regex(loose.pattern).fullmatch(b"/" + directory) is not None
         claims = self._attribution.claims
