@@ -3,7 +3,8 @@
     python benchmarks/trace.py IMAGE [--profile vllm] [--entry COMMAND] [--jobs 2]
 
 CPU seconds of the trace alone (indexing and attribution apart), worker processes included; wall seconds; the most
-memory of the process that traces. Each run is a process of its own; the second finds the first one's facts in the store.
+memory of the process that traces. Each run is a process of its own; the second finds the first one's facts in the
+store.
 """
 
 from __future__ import annotations
