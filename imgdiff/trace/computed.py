@@ -101,6 +101,7 @@ class Computed:
         self._calls = 0  # how many unbounded calls have been looked at
         self._importing: dict[Unit, dict[Use, None]] = {}
         self._whole: set[tuple[Unit, str]] = set()
+        self._helpers: dict[tuple[Unit, Use], None] = {}  # functions that list a directory and import what lies there
         self._others: dict[str, list[str]] | None = None  # top-level names without case and separators
 
     def fork(self) -> Computed:
@@ -111,7 +112,7 @@ class Computed:
         twin._by_unit = {unit: list(blocks) for unit, blocks in self._by_unit.items()}
         twin._tops, twin._named, twin._calls = set(self._tops), set(self._named), self._calls
         twin._importing = {unit: dict(uses) for unit, uses in self._importing.items()}
-        twin._whole, twin._others = set(self._whole), self._others
+        twin._whole, twin._others, twin._helpers = set(self._whole), self._others, dict(self._helpers)
         return twin
 
     def saw(self, block: Block) -> None:
@@ -139,10 +140,10 @@ class Computed:
         for unit in sorted(fresh, key=_name):
             for block in self._by_unit.get(unit, ()):
                 self._near(reach, block)
-        tops = {block.unit.top for block in new}
-        for unit in sorted(self._importing, key=_name):
-            if unit.top in tops or unit in fresh:
-                self._packages(reach, unit)
+        self._hand_over(reach, new, self._helpers)
+        changed = {unit for unit, _ in calls} | {block.unit for block in new}
+        for unit in sorted(changed & self._importing.keys(), key=_name):
+            self._packages(reach, unit)
         self._alike(reach, new)
 
     def _index(self, reach: Reach, top: str) -> _Index:
@@ -236,18 +237,21 @@ class Computed:
             own = [scope for scope in scopes if (scope.qualname or None) == use.function or not scope.qualname]
             if lists and here:
                 self._all(reach, unit, self._listed(reach, unit, scopes), use)
-            elif use.function in lists:
-                self._callers(reach, unit, use)
+            elif use.function in lists and (unit, use) not in self._helpers:
+                self._helpers[unit, use] = None
+                self._hand_over(reach, self._by_top.get(unit.top, ()), [(unit, use)])
             if any(not _DECODES.isdisjoint(scope.names | scope.strings) or _speaks(scope) for scope in own):
                 self._all(reach, unit, reach.graph.resolver.submodules(unit.package), use)
 
-    def _callers(self, reach: Reach, unit: Unit, use: Use) -> None:
-        """A function that lists the directory that it is given: who calls it may hand its own."""
-        name = (use.function or "").rpartition(".")[2]
-        for block in self._by_top.get(unit.top, ()):
-            caller = block.unit
-            if name in block.refs and caller is not unit and not _PLACES.isdisjoint(block.refs):
-                self._all(reach, caller, self._listed(reach, caller, block.scopes), use)
+    def _hand_over(self, reach: Reach, blocks: Iterable[Block], helpers: Iterable[tuple[Unit, Use]]) -> None:
+        """Functions that list the directory that they are given: who calls one may hand its own."""
+        for block in blocks if helpers else ():
+            if _PLACES.isdisjoint(block.refs):
+                continue
+            for unit, use in helpers:
+                caller, name = block.unit, (use.function or "").rpartition(".")[2]
+                if caller.top == unit.top and caller is not unit and name in block.refs:
+                    self._all(reach, caller, self._listed(reach, caller, block.scopes), use)
 
     def _listed(self, reach: Reach, unit: Unit, scopes: Iterable[Scope]) -> Sequence[str]:
         """What lies in a module's own package, and in the packages in there that it names."""
