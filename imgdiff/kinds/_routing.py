@@ -176,21 +176,24 @@ _SUFFIX_SIZES: dict[bytes, int] = {
     b"dill": MB,
     b"joblib": MB,
     b"pt": MB,
+    b"npy": 64 * KB,
     b"db": MB,
     b"sqlite": MB,
     b"sqlite3": MB,
 }
 _SMALL_TEXT = 16 * KB  # of a text that could be data by its name, but for those that systems have by the thousand
+_SMALL_GZIP = 64 * KB
 _THOUSANDS = re.compile(
     rb"(?:usr/(?:share|include|src|lib(?:32|64|exec)?/(?!python))|lib/|lib64/|var/|boot/|proc/|sys/)"
 )
-# What is no data by its name: code, what a compiler reads, what is compressed, and what is shown to people.
+# What is no data by its name: code, what a compiler reads, what is packed, and what is looked at.
 _NO_DATA = frozenset(
     b"py pyc pyo pyw pyi pyx pxd pxi pyf so a o sh bash zsh fish csh bat ps1 h hh hpp hxx cuh c cc cpp cxx cu inl inc "
-    b"f f90 f95 ptx cubin hsaco spv cl metal go rs java class jar js mjs cjs ts map css scss html htm svg md rst cmake "
-    b"mk in am ac png jpg jpeg gif ico webp ttf otf woff woff2 eot wav mp3 mp4 pem crt key gz bz2 xz zst zip tar tgz "
-    b"whl egg mo po pot pm pl ph tcl rb lua el elc pth typed jinja j2 npy npz safetensors gguf parquet arrow".split()
+    b"f f90 f95 ptx cubin hsaco spv cl metal go rs java class jar js mjs cjs ts map css scss svg cmake "
+    b"mk in am ac png jpg jpeg gif ico webp ttf otf woff woff2 eot wav mp3 mp4 pem crt key bz2 xz zst zip tar tgz "
+    b"whl egg mo po pot pm pl ph tcl rb lua el elc pth typed npz safetensors gguf parquet arrow".split()
 )
+_NO_DATA_NAMES = re.compile(rb"(?:Makefile|Dockerfile|LICEN[CS]E|COPYING|NOTICE|AUTHORS|CHANGE(?:S|LOG))\b")
 _SCRIPT_SIZE = 8 * MB
 
 
@@ -198,9 +201,15 @@ def data_by_name(path: bytes) -> bool:
     """Tell by its path whether a file could be data that names modules: no code, no picture, no archive."""
     directory, _, name = path.rpartition(b"/")
     stem, dot, suffix = name.rpartition(b".")
-    if (dot and stem and suffix.lower() in _NO_DATA) or _LIBRARY.search(name):
+    if (dot and stem and suffix.lower() in _NO_DATA) or _LIBRARY.search(name) or _NO_DATA_NAMES.match(name):
         return False
     return b".dist-info" not in directory and b".egg-info" not in directory
+
+
+def _is_small_data(path: bytes, head: bytes, size: int) -> bool:
+    if not data_by_name(path) or _THOUSANDS.match(path):
+        return False
+    return head[:2] == b"\x1f\x8b" or (size <= _SMALL_TEXT and _is_text(path, head))
 
 
 def kept(path: bytes, head: bytes, size: int) -> bool:
@@ -216,7 +225,7 @@ def kept(path: bytes, head: bytes, size: int) -> bool:
         return True
     if size <= _SCRIPT_SIZE and (head[:2] == b"#!" or _is_shell(path, head)):
         return True
-    if 0 < size <= _SMALL_TEXT and data_by_name(path) and not _THOUSANDS.match(path) and _is_text(path, head):
+    if 0 < size <= _SMALL_GZIP and _is_small_data(path, head, size):
         return True
     if _ANY_KEPT.match(path) is None:  # nearly all files: one look instead of a dozen
         return False

@@ -70,8 +70,12 @@ class Reach:
         self.data_files: dict[bytes, Unit] = {}  # that name modules: see data_names
         self.from_data: set[tuple[bytes, Unit]] = set()  # (data file, module that it names)
         self.read_data: dict[bytes, tuple[str, ...]] = {}  # data files that it can read: the paths of code in them
-        self.named_data: set[tuple[bytes, Unit]] = set()  # (data file, module whose strings name it)
+        self.named_data: dict[tuple[bytes, str], Unit] = {}  # (data file, top-level package): whose strings name it
+        self.asked_data: dict[bytes, object] = {}  # what of a data file was asked for
         self.unread: dict[str, bytes] = {}  # by top-level package ("": beside a script) a data file that was not kept
+        self.said_groups: set[str] = set()  # groups of entry points that strings, data or the command line name
+        self.every_group: set[str] = set()  # all groups, where code goes through all entry points
+        self.tails: set[str] = set()  # what code puts behind the name of a package (".tasks")
         self.fed: list[int] = []  # how many modules and blocks the data files were asked for
         # What code adds to the search path (see run_time_path): directories, code that adds one that is not known,
         # .pth files, edges that this gave, and how far it looked.

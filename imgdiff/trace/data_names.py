@@ -9,21 +9,18 @@ names. All of it only ever grows, so the result does not depend on the order.
 
 from __future__ import annotations
 
-import html
-import io
 import itertools
-import pickletools
 import re
-import struct
-import sys
-import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from imgdiff.engines import PathRules, common
 from imgdiff.kinds import data_by_name
 from imgdiff.model import HOLE, Attribution, Edge, FactSource, Tree
+from imgdiff.trace import given
 from imgdiff.trace.blocks import DOTTED, Unit
 from imgdiff.trace.closure import EAGER, Reach
+from imgdiff.trace.data_words import code_paths, unpacked, words_of
 from imgdiff.trace.graph import Graph
 from imgdiff.trace.named import fixes_enough, pattern_regex, tokens_of
 from imgdiff.trace.resolver import Found
@@ -32,19 +29,14 @@ from imgdiff.trace.resolver import Found
 # pickled. All else in the standard library is told the name by its caller.
 _CONFIGURED = ("logging.config",)
 _PICKLED = ("pickle", "shelve")
-# Such a file lists distributions that were installed, not modules that are imported.
+# Such a file lists distributions that were installed: a single word in it names a module of nobody's alone.
 _REQUIREMENTS = re.compile(
     rb"(?:requirements|constraints)[^/]*\.(?:txt|in)|(?:pyproject|Cargo)\.toml|setup\.cfg|Pipfile(?:\.lock)?"
     rb"|(?:poetry|uv|pdm|conda)[^/]*\.lock|package(?:-lock)?\.json|environment\.ya?ml|meta\.ya?ml|tox\.ini|top_level\.txt"
 )
+_BESIDE = ""  # stands for the top level itself, where scripts import what lies beside them
 # What is told to be data by its name: not to know what such a file names leaves a question.
 _TOLD = frozenset(b"json jsonl yaml yml toml ini cfg conf csv xml properties env pkl pickle db sqlite sqlite3".split())
-_WORDS = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
-_WITH_ATTRIBUTE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
-_HYPHENED = re.compile(r"[^\W\d][\w.]*(?:-[\w.]+)+")
-_RUNS = re.compile(rb"[A-Za-z_][\w.]*(?::[A-Za-z_][\w.]*)?", re.ASCII)
-_FILES = re.compile(r"(?:/[\w.@+-]+){2,}|[\w.@+-][\w./@+-]*\.(?:pyc?|so(?:\.\d+)*|sh)(?!\w)")
-_ESCAPED = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|U([0-9A-Fa-f]{8}))")
 
 
 class _File:
@@ -53,11 +45,14 @@ class _File:
     __slots__ = ("dotted", "files", "pickle", "requirements", "single", "unit")
 
     def __init__(self, path: bytes, data: bytes) -> None:
+        data = unpacked(data)
         words, self.pickle = words_of(data)
+        # Where code goes through a directory, the names of files are names too.
+        stem = path.rpartition(b"/")[2].decode("utf-8", "replace")
+        words |= {word.replace("-", "_") for word in (stem, stem.rpartition(".")[0]) if DOTTED.fullmatch(word)}
         self.dotted = frozenset(word for word in words if "." in word or ":" in word)
         self.single = words - self.dotted
-        text = data.decode("utf-8", "surrogateescape").replace("\\/", "/")
-        self.files = tuple(sorted(set(_FILES.findall(text))))
+        self.files = code_paths(data)
         self.requirements = _REQUIREMENTS.fullmatch(path.rpartition(b"/")[2]) is not None
         label = "/" + path.decode("utf-8", "backslashreplace")
         self.unit = Unit(label, Found(label, path, "data"), None)
@@ -68,7 +63,7 @@ class _Hits:
 
     __slots__ = ("names", "units")
 
-    def __init__(self, file: _File, graph: Graph) -> None:
+    def __init__(self, file: _File, graph: Graph, attribution: Attribution) -> None:
         self.units: dict[Unit, None] = {}
         self.names: set[str] = set()
         for word in sorted(file.dotted):
@@ -77,10 +72,10 @@ class _Hits:
                 self.units[unit] = None
                 rest = module.removeprefix(unit.name).strip(".")
                 self.names.update(part for part in (*rest.split("."), *attribute.split(".")) if part)
-        for word in sorted(file.single & graph.tops()) if not file.requirements else ():
-            unit_of = graph.unit(word)
-            if unit_of is not None:
-                self.units[unit_of] = None
+        for word in sorted(file.single & graph.tops()):
+            top = graph.unit(word)
+            if top is not None and not (file.requirements and not _of_nobody(attribution, top.path or b"")):
+                self.units[top] = None
         for package in [unit for unit in self.units if unit.found.portions]:
             inside = {name.rpartition(".")[2] for name in graph.resolver.submodules(package.name)}
             for word in sorted(file.single & inside):
@@ -92,7 +87,16 @@ class _Hits:
 class DataNames:
     """What the data files of one image name, worked out as it is asked for."""
 
-    def __init__(self, tree: Tree, attribution: Attribution, facts: FactSource, outside: PathRules) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        attribution: Attribution,
+        facts: FactSource,
+        outside: PathRules,
+        entries: Iterable[str] = (),
+    ) -> None:
+        """``entries`` are the command lines that the profile knows."""
+        self._commands = frozenset(word for each in entries for word in each.split())
         self._tree, self._attribution, self._facts, self._outside = tree, attribution, facts, outside
         self._paths: tuple[bytes, ...] | None = None
         self._files: dict[bytes, _File | None] = {}
@@ -100,6 +104,7 @@ class DataNames:
         self._common = frozenset(each.strip("/").encode() for each in common().common_directories)
         self._index: _Index | None = None
         self._links: dict[bytes, list[bytes]] | None = None
+        self._groups = {each.replace("-", "_"): each for each in given.groups_of(attribution)}
         self._known: dict[str, tuple[bytes, ...]] = {}  # a string -> the data files that it names
 
     # Which files ----------------------------------------------------------------------------------------------------
@@ -119,7 +124,7 @@ class DataNames:
 
     def _is_file(self, path: bytes) -> bool:
         entry = self._tree.lookup(path)
-        return entry is not None and entry.type == "file" and entry.size > 0 and self._facts.elf(path) is None
+        return entry is not None and entry.type == "file" and self._facts.elf(path) is None
 
     def _file(self, path: bytes) -> _File | None:
         if path not in self._files:
@@ -140,53 +145,58 @@ class DataNames:
 
     # The closure ----------------------------------------------------------------------------------------------------
 
-    def feed(self, reach: Reach, working: Iterable[bytes], texts: Iterable[str]) -> None:
+    def feed(self, reach: Reach, working: Iterable[bytes], texts: Sequence[tuple[str, object]]) -> None:
         """Add to a closure that has run to its end what the data files that it can read name. ``working`` are its
-        working directories, ``texts`` the command line and ENV."""
+        working directories, ``texts`` the command line and ENV, each with where it stands."""
         now = [len(reach.level), len(reach.done), len(reach.graph.widened)]
         if reach.fed == now:
             return
         first = reach.fed[1] if reach.fed else 0
         reach.fed = now
         mains = _mains(reach)
-        who = _Readers(reach, self._attribution, self._common, self._aliases(), working, mains)
-        named = self._named(reach, first, texts, mains)
+        importers = _importers(reach)
+        who = _Readers(reach, self._attribution, self._common, self._aliases(), importers)
+        who.at_work(working, mains)
+        self._groups_said(reach, first, texts)
+        given.feed(reach, texts, mains, self._commands)
+        self._named(reach, first, [text.lstrip("@") for text, _ in texts], mains)
+        named: dict[bytes, _Tops] = {}
+        for (path, top), unit in reach.named_data.items():
+            named.setdefault(path, {})[top] = importers.get(unit) or _Reader(1, unit.name, 0, "", unit)
         every = {unit.name for unit in reach.level if unit.top in reach.standard}
         loose = any(top not in reach.standard for top in reach.dynamic)
         anything = loose or not every.isdisjoint(_CONFIGURED)
         pickles = anything or not every.isdisjoint(_PICKLED)
         for path in self.paths():
             readers = who.of(path)
-            edge: Edge = "data"
-            if path in named:
-                edge = "data" if readers else "named"
-                readers = readers | named[path]
-            if readers:
-                file = self._file(path)
-                if file is None:
-                    self._unread(reach, path, readers)
-                    continue
-                reach.read_data[path] = file.files
-                if pickles if file.pickle else anything:
-                    self._read(reach, path, file, readers, edge, loose=loose)
+            edge: Edge = "data" if readers else "named"
+            _merge(readers, named.get(path, {}))
+            if not readers:
+                continue
+            file = self._file(path)
+            if file is None:
+                if path.rpartition(b".")[2].lower() in _TOLD:
+                    for top in readers.keys() & {*reach.dynamic, _BESIDE}:
+                        reach.unread.setdefault(top, path)
+                continue
+            reach.read_data[path] = file.files
+            reach.said_groups |= given.given_groups(file.dotted | file.single, self._groups)
+            asked = (loose, anything, pickles, len(reach.tails), len(reach.graph.widened), frozenset(readers))
+            if (pickles if file.pickle else anything) and reach.asked_data.get(path) != asked:
+                reach.asked_data[path] = asked
+                self._read(reach, path, file, readers, edge, loose=loose)
 
-    def _unread(self, reach: Reach, path: bytes, readers: set[Unit]) -> None:
-        """A data file that the indexing pass did not keep: what it names is not known."""
-        if path.rpartition(b".")[2].lower() in _TOLD:
-            for unit in readers:
-                if unit.top in reach.dynamic:
-                    reach.unread.setdefault(unit.top, path)
-                    if unit.path is not None and _of_nobody(self._attribution, unit.path):
-                        reach.unread.setdefault("", path)  # what lies beside a script is at the top level too
-
-    def _read(self, reach: Reach, path: bytes, file: _File, readers: set[Unit], edge: Edge, *, loose: bool) -> None:
+    def _read(self, reach: Reach, path: bytes, file: _File, readers: _Tops, edge: Edge, *, loose: bool) -> None:
         graph = reach.graph
         key = (id(graph), len(graph.widened), path)
         hits = self._hits.get(key)
         if hits is None:
-            hits = self._hits[key] = _Hits(file, graph)
+            hits = self._hits[key] = _Hits(file, graph, self._attribution)
         found = dict(hits.units)
-        for top in sorted({unit.top for unit in readers}) if loose else ():
+        for unit in hits.units:
+            for child in given.behind(reach, unit):
+                found[child] = None
+        for top in sorted(readers) if loose else ():
             tails = graph.lasts(top)
             for word in (*sorted(file.single & tails.keys()), *_relative(file.dotted, tails)):
                 for name in tails[word]:
@@ -198,37 +208,69 @@ class DataNames:
             return
         if path not in reach.data_files:
             reach.data_files[path] = file.unit
-            reader, line, function = _reader(reach, readers)
-            reach.extra.append((reader, (file.unit, edge, line, function)))
+            reader = min(readers.values(), key=lambda each: each[:4])
+            reach.extra.append((reader.unit, (file.unit, edge, reader.line or None, reader.function or None)))
         for unit in new:
             reach.from_data.add((path, unit))
             reach.extra.append((file.unit, (unit, "string", None, None)))
             reach.add(unit)
         reach.refer(hits.names)
 
+    def _groups_said(self, reach: Reach, first: int, texts: Iterable[tuple[str, object]]) -> None:
+        given.said(reach, first, frozenset(self._groups.values()))
+        for text, _ in texts:
+            reach.said_groups |= given.given_groups(given.names_given(text), self._groups)
+
     # Files that strings name ----------------------------------------------------------------------------------------
 
-    def _named(self, reach: Reach, first: int, texts: Iterable[str], mains: Iterable[Unit]) -> dict[bytes, set[Unit]]:
-        """The data files that strings of reached code, the command line or ENV name, and who says so. ``first``: the
-        blocks before it were looked at."""
+    def _named(self, reach: Reach, first: int, texts: Iterable[str], mains: Iterable[Unit]) -> None:
+        """Note the data files that strings of reached code, the command line or ENV name, and who says so. ``first``:
+        the blocks before it were looked at."""
         for block in itertools.islice(reach.done, first, None):
             if block.files and block.unit.top not in reach.standard:
                 for text in block.files:
-                    reach.named_data.update((path, block.unit) for path in self._named_by(text))
+                    self._note(reach, text, block.unit)
         for text in texts:
-            reach.named_data.update((path, unit) for path in self._named_by(text) for unit in mains)
-        found: dict[bytes, set[Unit]] = {}
-        for path, unit in reach.named_data:
-            found.setdefault(path, set()).add(unit)
-        return found
+            for unit in mains:
+                self._note(reach, text, unit)
+
+    def _note(self, reach: Reach, text: str, unit: Unit) -> None:
+        for path in self._named_by(text):
+            known = reach.named_data.get((path, unit.top))
+            if known is None or unit.name < known.name:
+                reach.named_data[path, unit.top] = unit
+
+    def _homes(self) -> set[bytes]:
+        """Where Python's modules lie, and what is above: a string that says where names no data there."""
+        homes: set[bytes] = set()
+        for each in self._attribution.environments:
+            for directory in (*each.sites, *each.user_sites, each.prefix, *([each.stdlib] if each.stdlib else [])):
+                here = directory
+                while here:
+                    homes.add(here)
+                    here = here.rpartition(b"/")[0]
+        return homes
 
     def _named_by(self, text: str) -> tuple[bytes, ...]:
         known = self._known.get(text)
         if known is None:
             if self._index is None:
-                self._index = _Index(self._tree, self.paths(), self._common)
+                self._index = _Index(self._tree, self.paths(), self._common | self._homes())
             known = self._known[text] = self._index.find(text)
         return known
+
+
+class _Reader(NamedTuple):
+    """A module that can read a data file, and where it imports by computed name: ``rank`` is 0 if it does."""
+
+    rank: int
+    name: str
+    line: int
+    function: str
+    unit: Unit
+
+
+_Tops = dict[str, _Reader]  # who reads, the first of each top-level package; _BESIDE: one of nobody's
 
 
 class _Readers:
@@ -240,61 +282,89 @@ class _Readers:
         attribution: Attribution,
         common_directories: frozenset[bytes],
         aliases: Mapping[bytes, list[bytes]],
-        working: Iterable[bytes],
-        mains: Iterable[Unit],
+        importers: Mapping[Unit, _Reader],
     ) -> None:
-        self._claims, self._owners = attribution.claims, attribution.owners
-        self._aliases = aliases
-        self._by_owner: dict[int, set[Unit]] = {}
-        self._below: dict[bytes, set[Unit]] = {}
-        self._beside: dict[bytes, set[Unit]] = {}
-        self._sites = frozenset(reach.graph.resolver.search.directories)
+        self._claims, self._aliases, self._importers = attribution.claims, aliases, importers
+        self._by_owner: dict[int, _Tops] = {}
+        self._below: dict[bytes, _Tops] = {}
+        self._beside: dict[bytes, _Tops] = {}
         search = reach.graph.resolver.search
         stdlib = search.environment.stdlib
+        self._sites = frozenset(search.directories)
         self._common = common_directories | {*search.sites, *([] if stdlib is None else [stdlib])}
-        nobodys: set[Unit] = set(mains)
+        self._dynamic = reach.dynamic
+        self._nobodys: _Tops = {}
+        owners = attribution.owners
         for unit in reach.level:
             if unit.top in reach.standard:
                 continue
+            here = self._tops(unit)
             for portion in unit.found.portions:
-                self._below.setdefault(portion, set()).add(unit)
+                _merge(self._below.setdefault(portion, {}), here)
             if unit.path is None:
                 continue
             for claim in self._claims.get(unit.path, ()):
-                if self._owners[claim.owner].kind not in ("unowned", "stdlib"):
-                    self._by_owner.setdefault(claim.owner, set()).add(unit)
+                if owners[claim.owner].kind not in ("unowned", "stdlib"):
+                    _merge(self._by_owner.setdefault(claim.owner, {}), here)
             if _of_nobody(attribution, unit.path):
-                nobodys.add(unit)
-                self._at(unit.path.rpartition(b"/")[0], {unit})
+                if unit.top in reach.dynamic:
+                    here[_BESIDE] = here[unit.top]  # what lies beside a script is at the top level
+                _merge(self._nobodys, here)
+                self._at(unit.path.rpartition(b"/")[0], here)
+
+    def _tops(self, unit: Unit) -> _Tops:
+        return {unit.top: self._importers.get(unit) or _Reader(1, unit.name, 0, "", unit)}
+
+    def at_work(self, working: Iterable[bytes], mains: Iterable[Unit]) -> None:
+        """Add the working directories, which the main modules and those of nobody read."""
+        for unit in mains:
+            _merge(self._nobodys, self._tops(unit))
         for directory in working:
-            self._at(directory, nobodys)
+            self._at(directory, self._nobodys)
 
-    def _at(self, directory: bytes, units: set[Unit]) -> None:
+    def _at(self, directory: bytes, tops: _Tops) -> None:
         table = self._beside if not directory or directory in self._common else self._below
-        table.setdefault(directory, set()).update(units)
+        _merge(table.setdefault(directory, {}), tops)
 
-    def of(self, path: bytes) -> set[Unit]:
+    def of(self, path: bytes) -> _Tops:
         """Return who can read this file."""
-        found: set[Unit] = set()
+        found: _Tops = {}
         for claim in self._claims.get(path, ()):
-            found |= self._by_owner.get(claim.owner, set())
-        found |= self._around(path)
+            _merge(found, self._by_owner.get(claim.owner, {}))
+        self._around(path, found)
         directory = path.rpartition(b"/")[0]
         while directory:
             for link in self._aliases.get(directory, ()):
-                found |= self._around(link + path[len(directory) :])
+                self._around(link + path[len(directory) :], found)
             directory = directory.rpartition(b"/")[0]
         return found
 
-    def _around(self, path: bytes) -> set[Unit]:
+    def _around(self, path: bytes, found: _Tops) -> None:
         directory = path.rpartition(b"/")[0]
-        found = set(self._beside.get(directory, ()))
+        _merge(found, self._beside.get(directory, {}))
         while directory:
-            found |= self._below.get(directory, set())
+            _merge(found, self._below.get(directory, {}))
             if directory in self._sites:
-                break
+                return
             directory = directory.rpartition(b"/")[0]
-        return found
+
+
+def _merge(into: _Tops, other: _Tops) -> None:
+    for top, reader in other.items():
+        known = into.get(top)
+        if known is None or reader[:4] < known[:4]:
+            into[top] = reader
+
+
+def _importers(reach: Reach) -> dict[Unit, _Reader]:
+    """Every reached module that imports by computed name, with the first place where it does."""
+    found: dict[Unit, _Reader] = {}
+    for unit, use in reach.unbounded:
+        reader = _Reader(0, unit.name, use.line, use.function or "", unit)
+        known = found.get(unit)
+        if known is None or reader[:4] < known[:4]:
+            found[unit] = reader
+    return found
 
 
 class _Index:
@@ -313,8 +383,9 @@ class _Index:
                 self._exact.setdefault(b"/".join(parts[start:]), []).append(path)
             self._last.setdefault(parts[-1], []).append(path)
             directory = path.rpartition(b"/")[0]
-            while directory and directory not in common_directories:
-                self._above.setdefault(directory, []).append(path)
+            while directory:
+                if directory not in common_directories:
+                    self._above.setdefault(directory, []).append(path)
                 directory = directory.rpartition(b"/")[0]
 
     def find(self, text: str) -> tuple[bytes, ...]:
@@ -324,7 +395,7 @@ class _Index:
         for name in names:
             token = name.encode("utf-8", "surrogateescape")
             found.update(dict.fromkeys(self._exact.get(token, ())))
-            if b"/" not in token and token not in self._names:
+            if b"/" not in token and b"." in token.strip(b".") and token not in self._names:
                 found.update(dict.fromkeys(self._last.get(token, ())))
             elif token.startswith(b"/"):
                 canonical = self._tree.resolve(token)
@@ -354,63 +425,6 @@ class _Index:
         return [path for path in candidates if regex.fullmatch(b"/" + path)]
 
 
-def words_of(data: bytes) -> tuple[frozenset[str], bool]:
-    """Return the words of a file that could be module names, dotted ones with what follows a colon too, and whether it
-    is a pickle. In binary data a length or an operation can look like a letter of the name: both readings count."""
-    pickle = _pickle(data)
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        text = data.decode("utf-16", "replace")
-    else:
-        try:
-            text = data.decode("utf-8-sig")
-        except UnicodeDecodeError:
-            text = "\0"
-    if "\0" in text:
-        return frozenset(_binary(data) | (pickle or set())), pickle is not None
-    words = _words(text) | (pickle or set())
-    if "\\" in text:
-        words |= _words(_ESCAPED.sub(_character, text))
-    if "&" in text:
-        words |= _words(html.unescape(text))
-    return frozenset(words), pickle is not None
-
-
-def _pickle(data: bytes) -> set[str] | None:
-    """Return the words of the strings and globals of pickles, one behind the other; None where it is none. Nothing is
-    unpickled: the operations are read."""
-    words: set[str] = set()
-    stream = io.BytesIO(data)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of odd escapes in strings
-            while stream.tell() < len(data):
-                for _, argument, _ in pickletools.genops(stream):
-                    if isinstance(argument, str):
-                        words |= _words(argument)
-    except (ValueError, OverflowError, struct.error):
-        return words or None if data.startswith(b"\x80") else None
-    return words
-
-
-def _words(text: str) -> set[str]:
-    words = {*_WORDS.findall(text), *_WITH_ATTRIBUTE.findall(text)}
-    words.update(word.replace("-", "_") for word in _HYPHENED.findall(text))  # as distributions spell it
-    return words
-
-
-def _character(match: re.Match[str]) -> str:
-    code = int(match[1] or match[2] or match[3], 16)
-    return chr(code) if code <= sys.maxunicode else match[0]
-
-
-def _binary(data: bytes) -> set[str]:
-    words: set[str] = set()
-    for run in _RUNS.findall(data):
-        word = run.decode("ascii").rstrip(".:")
-        words.update((word, word[1:], word[:-1], word[1:-1]))
-    return {word for word in words if DOTTED.fullmatch(word)}
-
-
 def _relative(dotted: Iterable[str], tails: Mapping[str, object]) -> list[str]:
     """The dotted words that are the end of a module's name, with or without an attribute behind."""
     found: list[str] = []
@@ -434,12 +448,3 @@ def _mains(reach: Reach) -> set[Unit]:
         return set(reach.mains)
     eager = [unit for unit, level in reach.level.items() if level == EAGER and unit.top not in reach.standard]
     return {min(eager, key=lambda unit: unit.name)} if eager else set()
-
-
-def _reader(reach: Reach, readers: set[Unit]) -> tuple[Unit, int | None, str | None]:
-    """Who is said to read a file: the first that imports by computed name, else the first."""
-    uses = [(unit.name, use.line, use.function or "", unit) for unit, use in reach.unbounded if unit in readers]
-    if uses:
-        _, line, function, unit = min(uses, key=lambda each: each[:3])
-        return unit, line, function or None
-    return min(readers, key=lambda unit: unit.name), None, None

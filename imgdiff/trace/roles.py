@@ -247,13 +247,14 @@ class Maker:
                     reach.refer(part for part in attribute.strip().split(".") if part)
 
     def _loads_group(self, reach: Reach, group: str, groups: set[str]) -> bool:
-        if group in groups:
+        if group in groups or group in reach.every_group:
             return True
         asked = {use.name for _, use in reach.uses if use.kind == "entry-points"}
         if group in asked:
             return True
         open_question = any(name is None or HOLE in name for name in asked)
-        return open_question and group in reach.words and group not in ("console_scripts", "gui_scripts")
+        said = group in reach.words or group in reach.said_groups
+        return open_question and said and group not in ("console_scripts", "gui_scripts")
 
 
 def child_module(argv: Sequence[str]) -> str | None:

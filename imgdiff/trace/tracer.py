@@ -58,7 +58,7 @@ class Tracer:
         self.maker = Maker(tree, attribution, facts, profile, side)
         self.natives = Natives(tree, attribution, facts, self.follower, side)
         outside = PathRules((*common().outside, *profile.outside))
-        self.data_names = DataNames(tree, attribution, facts, outside)
+        self.data_names = DataNames(tree, attribution, facts, outside, profile.entries)
         self.caveats: dict[str, None] = {}
         self.chosen = False  # one command line is traced, not every entry of the profile
         self.integrity: dict[Integrity, None] = {}
@@ -297,8 +297,7 @@ class Tracer:
         while True:
             self.maker.finish(reach, groups)
             before = len(reach.level), len(reach.done)
-            texts = [text for text, _ in self._texts([launch, *self.others])]
-            self.data_names.feed(reach, self._working([launch]), texts)
+            self.data_names.feed(reach, self._working([launch]), self._texts([launch, *self.others]))
             feed_libraries(reach, resolver, executable, seen)
             for path, (unit, use) in self.natives.started(reach, launch).items():
                 self._child_script(reach, path, unit, use, launch)

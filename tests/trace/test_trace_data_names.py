@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import pickle
 import pickletools
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from imgdiff.model import ElfFacts
+from imgdiff.model import Distribution, ElfFacts
 from tests.support.command import Shell, layout
 from tests.trace.world import SITE, Facts, World, site
 
@@ -186,8 +187,12 @@ def test_data_beside_a_script_or_in_the_working_directory_counts(data: str, name
 
 def test_a_list_of_requirements_names_no_module_by_a_single_word() -> None:
     files = {"srv/app/main.py": SCRIPT, "srv/app/requirements.txt": "lib\n", **site({"lib/__init__.py": ""})}
-    world = World(files, argv=("python3.12", "/srv/app/main.py"), cwd="/srv/app")
+    files["srv/app/own.py"] = ""
+    files["srv/app/pyproject.toml"] = "[tool.app]\nbackend = 'own'\ndependencies = ['lib']\n"
+    owned = {"lib": [SITE + b"/lib/"]}
+    world = World(files, argv=("python3.12", "/srv/app/main.py"), cwd="/srv/app", owned=owned)
     assert world.level(f"{S}/lib/__init__.py") == "unreached"
+    assert world.level("srv/app/own.py") == "deferred"
 
 
 def test_package_and_module_may_stand_apart() -> None:
@@ -376,3 +381,111 @@ def test_a_change_of_what_data_names_is_not_killed(data: dict[str, bytes], code:
     b = layout(tmp_path / "b", {**files, "srv/app/unused.py": b"X = 2\n"})
     ran = Shell(tmp_path).fork(a, b)
     assert ran.code == code, ran.out
+
+
+# The command line and ENV -------------------------------------------------------------------------------------------
+
+GIVEN = {
+    "srv/app/main.py": "import importlib, sys, os\nimportlib.import_module(sys.argv[1] + os.environ['X'])\n",
+    "srv/app/alpha.py": "",
+    "srv/app/beta.py": "",
+    "srv/app/pkg/__init__.py": "",
+    "srv/app/pkg/one.py": "",
+}
+
+
+@pytest.mark.parametrize(
+    ("argv", "env", "path"),
+    [
+        (("alpha",), (), "alpha.py"),
+        (("--backend", "alpha"), (), "alpha.py"),
+        (("--backend=pkg.one:run",), (), "pkg/one.py"),
+        (("pkg.one.Class",), (), "pkg/one.py"),
+        ((), ("BACKEND=alpha",), "alpha.py"),
+        ((), ("BACKENDS=gamma,alpha",), "alpha.py"),
+        ((), ("BACKEND=pkg.one",), "pkg/one.py"),
+        (("@/etc/app.args",), (), "pkg/one.py"),
+    ],
+)
+def test_what_the_command_line_or_env_names_is_deferred(argv: tuple[str, ...], env: tuple[str, ...], path: str) -> None:
+    files = {**GIVEN, "etc/app.args": "pkg.one"}
+    world = World(files, argv=("python3.12", "/srv/app/main.py", *argv), env=env, cwd="/")
+    assert world.level(f"srv/app/{path}") == "deferred"
+    assert world.level("srv/app/beta.py") == "unreached"
+
+
+def test_where_nothing_imports_by_computed_name_a_word_names_nothing() -> None:
+    files = {**GIVEN, "srv/app/main.py": "import sys\n"}
+    world = World(files, argv=("python3.12", "/srv/app/main.py", "alpha"), env=("BACKEND=alpha",), cwd="/")
+    assert world.level("srv/app/alpha.py") == "unreached"
+
+
+def test_the_chain_says_what_was_given() -> None:
+    world = World(GIVEN, argv=("python3.12", "/srv/app/main.py"), env=("BACKEND=alpha",), cwd="/")
+    assert world.chain("srv/app/alpha.py") == [
+        ("main", 2, "<module>, given ENV BACKEND", "root"),
+        ("alpha", None, None, "string"),
+    ]
+
+
+def test_what_code_puts_behind_a_name_that_it_is_given() -> None:
+    """``celery -A proj`` imports ``proj`` and ``proj.celery``."""
+    main = "import importlib, sys\ndef find(x):\n    importlib.import_module(x)\nfind(f'{sys.argv[1]}.tasks')\n"
+    files = {"srv/main.py": main, "srv/proj/__init__.py": "", "srv/proj/tasks.py": "", "srv/proj/other.py": ""}
+    world = World(files, argv=("python3.12", "/srv/main.py", "-A", "proj"), cwd="/srv")
+    assert world.level("srv/proj/tasks.py") == "deferred"
+    assert world.level("srv/proj/other.py") == "unreached"
+
+
+# Entry points -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "data", "env", "level"),
+    [
+        ("for e in entry_points():\n    e.load()\n", "", (), "deferred"),
+        ("for d in distributions():\n    for e in d.entry_points:\n        e.load()\n", "", (), "deferred"),
+        ("for e in entry_points(group=open('x').read()):\n    e.load()\n", '{"g": "odd-group.x"}', (), "deferred"),
+        ("for e in entry_points(group=environ['G']):\n    e.load()\n", "", ("G=odd-group.x",), "deferred"),
+        ("for e in entry_points(group=environ['G']):\n    e.load()\n", "", ("G=other",), "unreached"),
+        ("for e in entry_points(group='other'):\n    e.load()\n", '{"g": "odd-group.x"}', (), "unreached"),
+        ("for e in entry_points().select(group='other'):\n    e.load()\n", "", (), "unreached"),
+        ("print(len(entry_points()))\n", "", (), "unreached"),
+    ],
+)
+def test_groups_of_entry_points(source: str, data: str, env: tuple[str, ...], level: str) -> None:
+    head = "from importlib.metadata import distributions, entry_points\nfrom os import environ\nimport pkg\n"
+    if "distributions()" not in source:
+        head = head.replace("distributions, ", "")
+    plug = Distribution("plug", "1", SITE, SITE + b"/plug-1.dist-info", 0, (), (("odd-group.x", "a", "plug.x:run"),))
+    files = site(
+        {"app.py": head + source, "pkg/__init__.py": "", "pkg/x.json": data, "plug/__init__.py": "", "plug/x.py": ""}
+    )
+    assert World(files, env=env, distributions=[plug]).level(f"{S}/plug/x.py") == level
+
+
+# More forms ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("file", "data"),
+    [
+        ("x.json.gz", gzip.compress(b'"pkg.plugins.alpha"')),
+        ("x.md", b"plugin: pkg.plugins.alpha\n"),
+        ("x.j2", b"pkg.plugins.alpha\n"),
+        ("conf/alpha.json", b"{}"),
+        ("conf/pkg.plugins.alpha", b""),
+    ],
+)
+def test_more_forms_of_data(file: str, data: bytes) -> None:
+    world = World(packaged({file: data}))
+    assert world.level(f"{S}/pkg/plugins/alpha.py") == "deferred"
+    assert world.level(f"{S}/pkg/plugins/beta.py") == "unreached"
+
+
+def test_a_pickle_inside_of_an_array_names_its_classes() -> None:
+    array = b"\x93NUMPY\x01\x00v\x00{'descr': '|O'}\n" + pickle.dumps("x")[:-1] + b"\x8c\x09pkg.inner\x8c\x01C\x93."
+    files: dict[str, bytes | str] = {"app.py": "import pickle\nimport pkg\n", "pkg/__init__.py": "", "pkg/inner.py": ""}
+    files["pkg/x.npy"] = array
+    world = World({**site(files), "usr/lib/python3.12/pickle.py": "def load(f):\n    __import__(f.read())\n"})
+    assert world.level(f"{S}/pkg/inner.py") == "deferred"
