@@ -149,7 +149,7 @@ _KEPT: tuple[tuple[re.Pattern[bytes], int], ...] = tuple(
     )
 )
 _ANY_KEPT = re.compile(b"|".join(b"(?:" + pattern.pattern + b")" for pattern, _ in _KEPT), re.DOTALL)
-KEPT_VERSION = 3
+KEPT_VERSION = 4
 """Raised with every change of what :func:`kept` answers: an index that was made under another rule is made again."""
 
 _SUFFIX_SIZES: dict[bytes, int] = {
