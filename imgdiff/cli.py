@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -34,11 +35,22 @@ class _Main(click.Group):
             args = ["diff", *args]
         return super().parse_args(ctx, args)
 
+    def make_context(self, *args: Any, **more: Any) -> click.Context:
+        with _no_one():  # --help and --version write here
+            return super().make_context(*args, **more)
+
     def invoke(self, ctx: click.Context) -> object:
-        try:
+        with _no_one():
             return super().invoke(ctx)
-        except BrokenPipeError as error:  # click itself would end with 1, which says "stands"
-            raise _ClosedPipeError from error
+
+
+@contextmanager
+def _no_one() -> Iterator[None]:
+    """Keep a closed pipe from click, which would end with 1, and that says "stands"."""
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise _ClosedPipeError from error
 
 
 class _CacheDirectory(click.Path):
@@ -47,6 +59,15 @@ class _CacheDirectory(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if value == "":
             self.fail("it is empty; name a directory, or say --no-cache", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class _OutputFile(click.Path):
+    """A file to write; an empty word would be the working directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "":
+            self.fail("it is empty and names no file", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -79,7 +100,7 @@ def cli() -> None:
     "--output",
     "outputs",
     multiple=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=_OutputFile(path_type=Path, dir_okay=False),
     help="Write to this file instead of stdout; one for each --format, in order. Without --format, its ending tells.",
 )
 @click.option("--platform", metavar="OS/ARCH[/VARIANT]", help="Pick this one from an image index.")
@@ -145,8 +166,10 @@ def diff_command(
     Exit codes: 0 identical or killed, 1 stands, 3 undecided, 2 trouble.
     """
     targets = _targets(formats, outputs)
-    _check_outputs(outputs)
-    if a == b or _place(a) == _place(b):
+    _check_outputs(outputs, (a, b))
+    if sys.stdout is None and any(path is None for _, path in targets):
+        raise UsageError("the report can't be written to stdout: it is closed", "use -o FILE")
+    if a == b or _same(a, b):
         raise UsageError("both references are the same", "name two images, or two tags or digests of one layout")
     options = pipeline.Options(
         platform=platform,
@@ -160,16 +183,18 @@ def diff_command(
         argv=("imgdiff", *sys.argv[1:]),
         insecure=insecure,
     )
-    with progress.display(enabled=not quiet and sys.stderr.isatty()) as shown:
+    with progress.display(enabled=not quiet and not _dumb() and sys.stderr.isatty()) as shown:
         report = pipeline.diff(a, b, options, shown)
     view = View(only=only, loaded=loaded, verbose=verbose)
     _check_owners(only, {row.name for row in report.owners})
-    rendered: list[tuple[Path | None, str]] = []
+    rendered: list[tuple[Path | None, str, str]] = []
     for format_, path in targets:
-        color = path is None and sys.stdout.isatty() and not os.environ.get("NO_COLOR")
-        rendered.append((path, render(report, format_, view, color=color, width=_width(path))))
-    for path, text in sorted(rendered, key=lambda target: target[0] is None):  # stdout last, when the files are there
-        _write(path, text)
+        color = path is None and sys.stdout.isatty() and not _dumb() and not os.environ.get("NO_COLOR")
+        encoding = sys.stdout.encoding if path is None and format_ == "terminal" else "utf-8"  # JSON is UTF-8 anywhere
+        rendered.append((path, encoding, render(report, format_, view, color=color, width=_width(path))))
+    rendered.sort(key=lambda target: target[0] is None)  # stdout last, when the files are there
+    for path, encoding, text in rendered:
+        _write(path, text, encoding)
     if not quiet and any(path is not None or format_ != "terminal" for format_, path in targets):
         click.echo(summary(report), err=True)
     moved = transferred(report)
@@ -178,13 +203,22 @@ def diff_command(
     sys.exit(EXIT_CODES[report.verdict.outcome])
 
 
-def _place(reference: str) -> tuple[str, str]:
-    """Return what a reference without tag or digest names, however its path is spelled; another one as it is."""
+def _same(a: str, b: str) -> bool:
+    """Tell whether two references are one image on disk, however its path is spelled, with or without a scheme."""
+    (scheme_a, *place_a), (scheme_b, *place_b) = _place(a), _place(b)
+    return place_a == place_b and (scheme_a == scheme_b or not (scheme_a and scheme_b))
+
+
+def _place(reference: str) -> tuple[str, str, str]:
+    """Return the scheme, canonical path and ``:tag`` or ``@digest`` of a reference to what lies on disk; any other one
+    as it is. A path that exists wins over a tag, as where images are opened."""
     scheme, colon, rest = reference.partition(":")
-    for before, path in (("", reference), (scheme, rest if colon else "")):
-        if path and "\0" not in path and os.path.lexists(path):
-            return before, os.path.realpath(path)
-    return "", reference
+    for before, text in (("", reference), (scheme, rest if colon else "")):
+        for end in (len(text), *(at for at in (text.rfind("@"), text.rfind(":", 0, text.find("@"))) if at > 0)):
+            path = text[:end]
+            if path and "\0" not in path and os.path.lexists(path):
+                return before, os.path.realpath(path), text[end:]
+    return "", reference, ""
 
 
 def _targets(formats: tuple[str, ...], outputs: tuple[Path, ...]) -> list[tuple[str, Path | None]]:
@@ -201,10 +235,16 @@ def _targets(formats: tuple[str, ...], outputs: tuple[Path, ...]) -> list[tuple[
     return targets
 
 
-def _check_outputs(outputs: tuple[Path, ...]) -> None:
-    """Say before the long work what would fail after it."""
-    if len({path.absolute() for path in outputs}) < len(outputs):
+def _check_outputs(outputs: tuple[Path, ...], references: tuple[str, ...]) -> None:
+    """Say before the long work what would fail after it, or would write over an image."""
+    targets = [os.path.realpath(path) for path in outputs]
+    regular = [target for target in targets if Path(target).is_file() or not os.path.lexists(target)]
+    if len(set(regular)) < len(regular):
         raise UsageError("two reports can't go to one file", "give each -o a file of its own")
+    images = [_place(reference)[1] for reference in references]
+    for path, target in zip(outputs, targets, strict=True):
+        if any(target == image or target.startswith(image.rstrip("/") + "/") for image in images if image != "/"):
+            raise UsageError(f"{str(path)!r} is part of an image that is compared", "choose another file with -o")
     for path in outputs:
         if not path.parent.is_dir():
             raise UsageError(
@@ -228,16 +268,33 @@ def _check_owners(only: tuple[str, ...], names: set[str]) -> None:
 
 
 def _width(path: Path | None) -> int:
-    if path is None and sys.stdout.isatty():
-        return max(60, min(os.get_terminal_size(sys.stdout.fileno()).columns, 160))
-    return 80 if path is None else 100
+    """Return the columns of a report: what COLUMNS says, else the terminal's, within what a table can bear."""
+    if path is not None:
+        return 100
+    said = os.environ.get("COLUMNS", "")
+    if said.isascii() and said.isdigit():
+        columns = int(said[:6])
+    else:
+        columns = os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else 0
+    return max(60, min(columns or 80, 200))
 
 
-def _write(path: Path | None, text: str) -> None:
+def _dumb() -> bool:
+    """Tell whether the terminal takes no escape sequences."""
+    return os.environ.get("TERM") == "dumb"
+
+
+def _write(path: Path | None, text: str, encoding: str) -> None:
     """Write a report whole or not at all: a file appears under its name only when it is complete."""
     if path is None:
-        sys.stdout.buffer.write(text.encode("utf-8", "backslashreplace"))
-        sys.stdout.buffer.flush()
+        try:
+            sys.stdout.buffer.write(text.encode(encoding, "backslashreplace"))
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered is not tried again
+            raise UsageError(f"the report can't be written to stdout: {error.strerror}", "use -o FILE") from error
         return
     target = path.resolve()  # a link stays one
     temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
@@ -322,7 +379,7 @@ def cache_prune(max_size: int, cache_dir: Path | None, quiet: bool) -> None:
     "-o",
     "--output",
     required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=_OutputFile(path_type=Path, dir_okay=False),
     help="The file to write. An older snapshot there is replaced, anything else is not.",
 )
 @click.option("--texts", is_flag=True, help="Keep the text of all Python modules, too: larger, and told in full.")
@@ -362,8 +419,21 @@ def _terminate(signum: int, frame: object) -> NoReturn:  # noqa: ARG001  as the 
     raise _Terminated
 
 
+def _fill_closed_streams() -> None:
+    """Open what a caller closed (``>&-``): else the next file, of the cache say, would take its number, and what is
+    written to stdout would land in it. That stdout was closed is still known by its being None."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  for the whole process
+
+
 def main() -> NoReturn:
     """Run the command line; every expected trouble is one sentence on stderr and exit code 2."""
+    _fill_closed_streams()
     signal.signal(signal.SIGTERM, _terminate)
     try:
         result = cli.main(standalone_mode=False, prog_name="imgdiff")
@@ -387,7 +457,17 @@ def main() -> NoReturn:
         click.echo(f"imgdiff: {safe(str(error))}", err=True)
         if error.hint:
             click.echo(f"  hint: {safe(error.hint)}", err=True)
+    except OSError as error:  # of what no stage opens: stdout that is full, a working directory that is gone
+        click.echo(f"imgdiff: {safe(_trouble(error))}", err=True)
     sys.exit(2)
+
+
+def _trouble(error: OSError) -> str:
+    if error.filename is not None:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, FileNotFoundError):
+        return "the working directory is gone"
+    return f"it can't be written: {error.strerror or error}"
 
 
 if __name__ == "__main__":
