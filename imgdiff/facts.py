@@ -6,6 +6,7 @@ Facts depend on bytes alone, so they are kept by digest and shared by both image
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -16,6 +17,7 @@ from typing import Literal
 
 import msgspec
 
+from imgdiff.errors import ImageError
 from imgdiff.kinds import bytecode, elf, python, shell
 from imgdiff.kinds.bytecode.facts import VERSION as BYTECODE_VERSION
 from imgdiff.model import ElfFacts, FileEntry, ModuleFacts, ShellFacts, Texts, Tree, Unreadable
@@ -87,7 +89,8 @@ class Facts:
         """Take the facts of a file whose content is not at hand from a snapshot."""
         lent = self._store.lent(kind, VERSIONS[kind], (digest,))
         if lent:
-            self.encoded[kind, digest] = lent[digest]
+            with _lender():
+                self.decoded[kind, digest] = decode(kind, lent[digest])
         else:
             self.decoded[kind, digest] = Unreadable("its content was not kept by the indexing pass")
 
@@ -118,10 +121,21 @@ class Facts:
     def elf(self, digests: Iterable[bytes]) -> None:
         """Have the facts of these files ready, which the indexing pass made where a file is an ELF file."""
         missing = [digest for digest in dict.fromkeys(digests) if digest not in self.elves]
-        found = self._store.facts("elf", elf.VERSION, missing)
-        found |= self._store.lent("elf", elf.VERSION, (digest for digest in missing if digest not in found))
-        for digest, encoded in found.items():
+        for digest, encoded in self._store.facts("elf", elf.VERSION, missing).items():
             self.elves[digest] = decode_elf(encoded)
+        with _lender():
+            left = [digest for digest in missing if digest not in self.elves]
+            for digest, encoded in self._store.lent("elf", elf.VERSION, left).items():
+                self.elves[digest] = decode_elf(encoded)
+
+
+@contextlib.contextmanager
+def _lender() -> Iterator[None]:
+    """Facts of a snapshot come from outside: they can be anything."""
+    try:
+        yield
+    except (msgspec.MsgspecError, RecursionError, IndexError) as error:
+        raise ImageError("a snapshot holds facts that are none", "make the snapshot again") from error
 
 
 def _leave_interrupts() -> None:

@@ -2,8 +2,8 @@
 
 A first line with the format's version, then parts, then the SHA-256 of all before it. A part is a kind (1 byte), the
 sizes of its content and of its zstd frame (8 bytes each, big endian), the frame's SHA-256, and the frame. The parts
-are the manifest, the index of each layer from the base up, the kept texts, the facts, and an empty last one. Contents
-are msgpack.
+are the manifest, the index of each layer from the base up, the kept texts, and the facts, all of them msgpack, and a
+last one without content.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ _WORD: Final = b"imgdiff snapshot "
 _LINE: Final = re.compile(rb"imgdiff snapshot (\d{1,9})\n")
 _PART: Final = struct.Struct(">cQQ32s")
 _MANIFEST, _INDEX, _TEXTS, _FACTS, _END = b"M", b"I", b"T", b"F", b"E"
+_KINDS: Final = (_MANIFEST, _INDEX, _TEXTS, _FACTS)
+_LAST: Final = _PART.pack(_END, 0, 0, hashlib.sha256().digest())
 _BATCH: Final = 16 << 20  # bytes of texts or facts in one part
 _MOST: Final = 2 << 30  # bytes of one part's content: an index of millions of files has less
 _LEVEL: Final = 12  # of zstd: 19 takes ten times as long for a tenth less
@@ -85,7 +87,6 @@ def write(
         writer.part(_TEXTS, _encode(batch))
     for rows in _batches(facts, lambda row: len(row.encoded)):
         writer.part(_FACTS, _encode(rows))
-    writer.part(_END, b"")
     return writer.finish()
 
 
@@ -120,6 +121,7 @@ class _Writer:
         self._put(frame)
 
     def finish(self) -> int:
+        self._put(_LAST)
         self._file.write(self._hasher.digest())
         self._file.flush()
         return self._size + self._hasher.digest_size
@@ -184,16 +186,16 @@ class Snapshot:
         return hasher.digest()
 
     def _find_parts(self, file: BinaryIO, at: int, end: int) -> None:
-        kind = b""
-        while at + _PART.size <= end and kind != _END:
+        while at + _PART.size <= end - len(_LAST):
             file.seek(at)
             kind, size, stored, digest = _PART.unpack(file.read(_PART.size))
             at += _PART.size
-            if size > _MOST or stored > end - at:
-                break
+            if kind not in _KINDS or size > _MOST or stored > end - at:
+                raise self._broken("has a part that is none")
             self._parts.setdefault(kind, []).append(_Part(at, size, stored, digest))
             at += stored
-        if at != end or kind != _END:
+        file.seek(at)
+        if at + len(_LAST) != end or file.read(len(_LAST)) != _LAST:
             raise self._broken("has parts that don't fit each other")
 
     def _decode(self, part: _Part, type_: Any) -> Any:
