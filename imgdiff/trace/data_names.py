@@ -34,6 +34,7 @@ _REQUIREMENTS = re.compile(
     rb"(?:requirements|constraints)[^/]*\.(?:txt|in)|(?:pyproject|Cargo)\.toml|setup\.cfg|Pipfile(?:\.lock)?"
     rb"|(?:poetry|uv|pdm|conda)[^/]*\.lock|package(?:-lock)?\.json|environment\.ya?ml|meta\.ya?ml|tox\.ini|top_level\.txt"
 )
+_END = 8  # bytes
 _BESIDE = ""  # stands for the top level itself, where scripts import what lies beside them
 # What is told to be data by its name: not to know what such a file names leaves a question.
 _TOLD = frozenset(b"json jsonl yaml yml toml ini cfg conf csv xml properties env pkl pickle db sqlite sqlite3".split())
@@ -376,12 +377,17 @@ class _Index:
         self._exact: dict[bytes, list[bytes]] = {}
         self._above: dict[bytes, list[bytes]] = {}
         self._last: dict[bytes, list[bytes]] = {}
+        self._ends: set[bytes] = {b""}  # of all names, up to so many bytes: most patterns fail there
+        self._starts: set[bytes] = {b""}
         for path in paths:
             parts = path.split(b"/")
             self._exact.setdefault(b"/" + path, []).append(path)
             for start in range(1, len(parts) - 1):
                 self._exact.setdefault(b"/".join(parts[start:]), []).append(path)
             self._last.setdefault(parts[-1], []).append(path)
+            name = parts[-1]
+            self._ends.update(name[-length:] for length in range(1, min(len(name), _END) + 1))
+            self._starts.update(name[:length] for length in range(1, min(len(name), _END) + 1))
             directory = path.rpartition(b"/")[0]
             while directory:
                 if directory not in common_directories:
@@ -412,6 +418,8 @@ class _Index:
         pieces = [piece.encode("utf-8", "surrogateescape") for piece in tail.split(HOLE)]
         if len(pieces) == 1:
             candidates = self._last.get(pieces[0], ())
+        elif pieces[-1][-_END:] not in self._ends or pieces[0][:_END] not in self._starts or not fixes_enough(pattern):
+            return []
         else:
             candidates = [
                 path
