@@ -9,6 +9,7 @@ code lists a directory or decodes its text, whatever lies in its own package.
 
 from __future__ import annotations
 
+import bisect
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -60,6 +61,11 @@ class _Index:
                 tail = tail.partition(".")[2]
             if name != top:
                 self.lasts.setdefault(name.rpartition(".")[2].casefold(), []).append(name)
+        self._sorted = sorted(self.lasts)
+        self._starts: dict[str, list[str]] = {}
+        for last in self.lasts:
+            for at in range(1, len(last)):
+                self._starts.setdefault(last[:at], []).append(last)
         self._patterns: dict[str, list[str]] = {}
 
     def trimmed(self, word: str) -> Iterator[str]:
@@ -72,9 +78,10 @@ class _Index:
     def joined(self, words: Iterable[str]) -> Iterator[str]:
         """Yield the modules whose last part is made of two of the words."""
         folded = {word.casefold() for word in words}
-        for last, names in self.lasts.items():
-            if any(last[:at] in folded and last[at:] in folded for at in range(1, len(last))):
-                yield from names
+        for start in folded & self._starts.keys():
+            for last in self._starts[start]:
+                if last[len(start) :] in folded:
+                    yield from self.lasts[last]
 
     def fitting(self, pattern: str) -> list[str]:
         """Return the modules whose name, or the end of it, fits a pattern that fixes four letters of it."""
@@ -199,7 +206,7 @@ class Computed:
         self._hit(
             reach, block, index, (text[::-1] for text in (*words, *block.texts) if _MIN_PIECE <= len(text) <= _MAX_TEXT)
         )
-        for name in index.joined(words):
+        for name in sorted(index.joined(words)):
             reach.word(block, name)
         for pattern in sorted(block.patterns):
             for name in index.fitting(pattern):
