@@ -9,7 +9,6 @@ code lists a directory or decodes its text, whatever lies in its own package.
 
 from __future__ import annotations
 
-import bisect
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
