@@ -376,7 +376,7 @@ class RunTimePath:
             if added.folds and added.unit.top in reach.dynamic:
                 self._any(reach, place, added)
             self._inside(reach, place)
-        tops = by_top.keys()
+        tops = frozenset(by_top)  # asking a view of keys would go through all of them each time
         folding = frozenset(top for top, places in by_top.items() if any(added.folds for _, added in places))
         missing: set[str] = set()
         for block in blocks:
