@@ -382,7 +382,7 @@ def cache_prune(max_size: int, cache_dir: Path | None, quiet: bool) -> None:
     type=_OutputFile(path_type=Path, dir_okay=False),
     help="The file to write. An older snapshot there is replaced, anything else is not.",
 )
-@click.option("--texts", is_flag=True, help="Keep all Python modules whole, too: five times as large, and told in full.")
+@click.option("--texts", is_flag=True, help="Keep Python modules whole, too: five times as large, and told in full.")
 @click.option("--platform", metavar="OS/ARCH[/VARIANT]", help="Pick this one from an image index.")
 @click.option("--cache-dir", type=_CacheDirectory(path_type=Path, file_okay=False), help="Where the cache lies.")
 @click.option("--no-cache", is_flag=True, help="Use a temporary cache and remove it.")
