@@ -505,8 +505,8 @@ class Tracer:
             packed = sorted(self._packed)
             more = f" and {len(packed) - _MAX_LINES} more" if len(packed) > _MAX_LINES else ""
             self.caveats[
-                "Cython packs the strings of its modules, and these could not be read; what their distributions hold and "
-                f"declare to need was followed: {', '.join(packed[:_MAX_LINES])}{more}"
+                "Cython packs the strings of its modules, and these could not be read; what their distributions hold "
+                f"and declare to need was followed: {', '.join(packed[:_MAX_LINES])}{more}"
             ] = None
         places = sorted(self._places)
         if places:
