@@ -9,6 +9,7 @@ code lists a directory or decodes its text, whatever lies in its own package.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ _SPACE = re.compile(r"\s")
 _PIECE = re.compile(r"[\w.]*")
 
 
+@functools.lru_cache(maxsize=500_000)  # the same texts stand in many blocks, and in both images
 def squash(text: str) -> str:
     """Return a text without case and separators: what "Hidden-Module" and hidden_module share."""
     return text.casefold().translate(_SEPARATORS)
@@ -77,7 +79,7 @@ class _Index:
     def joined(self, words: Iterable[str]) -> Iterator[str]:
         """Yield the modules whose last part is made of two of the words."""
         folded = {word.casefold() for word in words}
-        for start in folded & self._starts.keys():
+        for start in sorted(folded & self._starts.keys()):
             for last in self._starts[start]:
                 if last[len(start) :] in folded:
                     yield from self.lasts[last]

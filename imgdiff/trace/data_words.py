@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import html
 import io
 import pickletools
@@ -22,6 +23,7 @@ _MAX_UNPACKED = 4 << 20  # bytes
 _ESCAPED = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|U([0-9A-Fa-f]{8}))")
 
 
+@functools.lru_cache(maxsize=8192)  # both images have most of their data in common
 def words_of(data: bytes) -> tuple[frozenset[str], bool]:
     """Return the words of a file that could be module names, dotted ones with what follows a colon too, and whether it
     is or holds a pickle. In binary data a length or an operation can look like a letter: both readings count."""
