@@ -274,7 +274,7 @@ def test_what_only_another_python_parses_agrees_with_its_bytecode(interpreter: s
     asked = "import sys, sysconfig; print(*sys.version_info[:2], sysconfig.get_path('stdlib'))"
     said = subprocess.run([interpreter, "-c", asked], check=True, capture_output=True, text=True).stdout.split()
     if (int(said[0]), int(said[1])) <= sys.version_info[:2]:
-        pytest.skip("it is no newer than this Python")
+        pytest.skip("no other Python is at hand that is newer (IMGDIFF_TEST_PYTHONS names them)")
     sources = [path for path in Path(said[2]).glob("*.py") if host(path.read_bytes()) is None]
     assert Path(said[2], "typing.py") in sources or sys.version_info >= (3, 12)
     for path, pyc in compile_with(interpreter, sources, tmp_path).items():
