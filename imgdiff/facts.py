@@ -7,6 +7,7 @@ Facts depend on bytes alone, so they are kept by digest and shared by both image
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import signal
 import sys
@@ -34,6 +35,7 @@ VERSIONS: Mapping[FactKind, int] = {
 RULES = " ".join(f"{kind} {version}" for kind, version in VERSIONS.items())
 """The versions of the facts that are made here."""
 
+_PYC_FLAGS_END = 8  # bytes of a .pyc's header before its time stamp or hash (PEP 552)
 _BATCH_BYTES = 1_000_000  # of content handed to a worker at once
 _WORTH_A_POOL = 4_000_000  # bytes of content below which starting processes costs more than it saves
 
@@ -53,6 +55,7 @@ class Facts:
         self.encoded: dict[tuple[FactKind, bytes], bytes] = {}
         self.decoded: dict[tuple[FactKind, bytes], ModuleFacts | ShellFacts | Unreadable] = {}
         self.elves: dict[bytes, ElfFacts | Unreadable | None] = {}
+        self._holders: dict[bytes, bytes] = {}  # key of facts -> digest of a file that has this code
 
     def close(self) -> None:
         """End the worker processes."""
@@ -60,8 +63,13 @@ class Facts:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
+    def held_by(self, key: bytes, digest: bytes) -> None:
+        """Know that the facts of this key are those of the file of this digest."""
+        self._holders[key] = digest
+
     def make(self, wanted: Iterable[tuple[FactKind, bytes]], texts: Texts) -> None:
-        """Have the facts of these (kind, digest) ready: from the cache, else made now and cached."""
+        """Have the facts of these (kind, key) ready: from the cache, else made now and cached. A key is the digest of
+        the file, unless ``held_by`` named another."""
         missing: dict[FactKind, list[bytes]] = {}
         for kind, digest in dict.fromkeys(wanted):
             if (kind, digest) not in self.encoded and (kind, digest) not in self.decoded:
@@ -73,7 +81,7 @@ class Facts:
                 if digest in cached:
                     self.encoded[kind, digest] = cached[digest]
                 else:
-                    content = texts.get(digest)
+                    content = texts.get(self._holders.get(digest, digest))
                     if content is None:
                         self._borrow(kind, digest)
                     else:
@@ -200,10 +208,12 @@ class ImageFacts:
     def __init__(self, tree: Tree, texts: Texts, facts: Facts) -> None:
         self._tree, self._texts, self._facts = tree, texts, facts
         self._runs: dict[bytes, tuple[FileEntry | None, FileEntry | None]] = {}
+        self._code_keys: dict[bytes, bytes] = {}
 
     def prefetch(self, paths: Iterable[bytes]) -> None:
-        """Make the facts of these Python files in parallel."""
-        self._facts.make((chosen for path in paths for chosen in self.chosen(path)), self._texts)
+        """Make the facts of these Python files in parallel: of what runs of each. A source whose ``.pyc`` runs is only
+        read where that ``.pyc`` can't be."""
+        self._facts.make((chosen for path in paths for chosen in self.chosen(path)[:1]), self._texts)
 
     def module(self, path: bytes) -> ModuleFacts | Unreadable:
         """Return the facts of a Python source, a sourceless ``.pyc`` or a script.
@@ -224,10 +234,23 @@ class ImageFacts:
         source, compiled = self.sides(path)
         chosen: list[tuple[FactKind, bytes]] = []
         if compiled is not None and compiled.digest is not None:
-            chosen.append(("bytecode", compiled.digest))
+            chosen.append(("bytecode", self._code_key(compiled.digest)))
         if source is not None and source.digest is not None:
             chosen.append(("python", source.digest))
         return chosen
+
+    def _code_key(self, digest: bytes) -> bytes:
+        """What the facts of a ``.pyc`` depend on: its code, the Python that compiled it and its flags, but not the time
+        stamp, which differs in every build."""
+        stamp = self._tree.stamps.get(digest)
+        if stamp is None:
+            return digest
+        key = self._code_keys.get(digest)
+        if key is None:
+            key = hashlib.sha256(stamp.header[:_PYC_FLAGS_END] + stamp.body).digest()
+            self._code_keys[digest] = key
+            self._facts.held_by(key, digest)
+        return key
 
     def sides(self, path: bytes) -> tuple[FileEntry | None, FileEntry | None]:
         """Return the source and the ``.pyc`` that Python would run instead of it (None where it does not fit)."""
