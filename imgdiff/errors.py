@@ -35,6 +35,10 @@ class ServiceError(ImgdiffError):
     """A registry or an engine can't be reached, refuses what is asked, or breaks off."""
 
 
+class RecordingError(ImgdiffError):
+    """A recording can't be read, is of no known format, or was made on another image."""
+
+
 class CacheError(ImgdiffError):
     """The cache directory can't be used."""
 

@@ -769,12 +769,21 @@ class Hop(msgspec.Struct, frozen=True):
 
 
 class Evidence(msgspec.Struct, frozen=True):
-    """How strongly one role is known to load one file. ``chain`` is the shortest proof, root first."""
+    """How strongly one role is known to load one file. ``chain`` is the shortest proof, root first.
+
+    ``settled`` is set where a recording shows that the role did not load it although its static level leaves that
+    open, and says why; it then bears on nothing. Where ``functions_only``, that holds for what the bodies of its
+    functions say alone: the file was in memory by fork, and none of its functions ran. ``disputed`` is set where a
+    recording does not show what must run by static means: one of the two is wrong.
+    """
 
     level: Level
     how: How | None = None
     chain: tuple[Hop, ...] = ()
     note: str | None = None
+    settled: str | None = None
+    disputed: str | None = None
+    functions_only: bool = False
 
 
 class Resolved(msgspec.Struct, frozen=True):
@@ -821,6 +830,10 @@ class RoleTrace(Protocol):
         """Return the places in reached code (path, line) that ask for a distribution's version (importlib.metadata,
         ``__version__`` of its packages)."""
 
+    def conditional(self, path: bytes) -> bool:
+        """Tell whether a file that is ``eager`` is so over conditional imports alone (try, if, with): a run can do
+        without it. False where that is not known."""
+
 
 class Trace(msgspec.Struct, frozen=True):  # holds live RoleTrace objects: never serialised
     """The trace of one image: per role, with what it could not tell."""
@@ -841,6 +854,124 @@ class ResolutionChange(msgspec.Struct, frozen=True):
     level: Level
     a: Resolved | None
     b: Resolved | None
+    settled: str | None = None  # a recording shows that the role did not look it up
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# Recordings: what processes really loaded
+# --------------------------------------------------------------------------------------------------------------------
+
+RecordingFormat = Literal["imgdiff", "ld-debug", "maps", "importtime", "python-v", "strace"]
+# What a recording would have seen of a process. python: code that was executed and files that Python opened; origins:
+# modules by the file that they came from, sourceless ones too; functions: the first start of a function in each file
+# after a fork; libraries: what was mapped; syscalls: all files that were opened or looked for, by any means.
+Covers = Literal["python", "origins", "functions", "libraries", "syscalls"]
+RecordedHow = Literal[
+    "executed",
+    "mapped",
+    "opened",
+    "started",  # a function in it started, after a fork
+    "before",  # in sys.modules when the recorder began: in a forked process, inherited
+    "sought",  # looked for, or looked at, and not opened
+    "listed",  # a directory whose names were read
+]
+
+
+class RecordedFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One file in one process. ``path`` is as recorded: absolute, or relative to ``cwd`` (the process's own where
+    that is None). It is empty where only the module's ``name`` is known. ``digest`` is of what lay there then."""
+
+    path: bytes
+    how: RecordedHow
+    digest: bytes | None = None
+    name: str | None = None
+    cwd: bytes | None = None
+
+
+class Started(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A process that another one started: a copy of itself (``fork``) or a program. ``pid`` is the child's, where it is
+    known. ``whole`` is False where the child's environment does not lead it to the recorder."""
+
+    how: Literal["fork", "exec"]
+    program: str | None = None
+    argv: tuple[str, ...] = ()
+    pid: int | None = None
+    whole: bool = True
+
+
+class RecordedProcess(msgspec.Struct, frozen=True):
+    """One process of a recording. ``start`` is how it came: ``unknown`` where its beginning was not recorded.
+
+    ``titles`` are its titles and names, in order. ``started`` and ``last`` are seconds since the epoch: its start and
+    its last event, where they are known; ``ended`` says how it ended, None where it was killed, still ran, or that is
+    not known. ``gaps`` are sentences on what of it could not be seen. ``source`` is the file that it stands in,
+    ``place`` what keeps it apart from processes of the same pid (a host, a container).
+    """
+
+    pid: int | None
+    parent: int | None
+    start: Literal["exec", "fork", "unknown"]
+    source: str
+    place: str = ""
+    argv: tuple[str, ...] = ()
+    cwd: bytes = b"/"
+    titles: tuple[str, ...] = ()
+    executable: str | None = None
+    python: str | None = None
+    machine: str | None = None
+    image: str | None = None
+    env: dict[str, str] = {}
+    started: float | None = None
+    last: float | None = None
+    ended: str | None = None
+    coverage: frozenset[Covers] = frozenset()
+    files: tuple[RecordedFile, ...] = ()
+    children: tuple[Started, ...] = ()
+    gaps: tuple[str, ...] = ()
+    recorder: bytes | None = None
+    order: int = 0
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """What one ``--trace`` gave: its processes, and the role that the user said they have, if any. ``digest`` is the
+    SHA-256 of all its bytes. ``notes`` are sentences on what was left out of it."""
+
+    source: str
+    formats: tuple[RecordingFormat, ...]
+    processes: tuple[RecordedProcess, ...]
+    digest: bytes
+    role: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+class RecordedRole(msgspec.Struct, frozen=True):
+    """What a recording says of one role, for the report: its processes' pids, what is covered in full (absence from it
+    settles what that covers), and why the rest is not."""
+
+    processes: tuple[int, ...]
+    complete: tuple[Covers, ...]
+    incomplete: tuple[str, ...] = ()
+
+
+class RecordedRun(msgspec.Struct, frozen=True):
+    """One recording as the report names it, with the conditions that it holds under.
+
+    ``images`` are the sides that it speaks for (both where its files are the same in both). ``argv`` is of its first
+    process, redacted; ``started`` and ``last`` are seconds since the epoch.
+    """
+
+    source: str
+    formats: tuple[RecordingFormat, ...]
+    images: tuple[Side, ...]
+    processes: int
+    argv: tuple[str, ...]
+    python: str | None
+    machine: str | None
+    image: str | None
+    started: float | None
+    last: float | None
+    roles: dict[str, RecordedRole] = {}
+    unassigned: tuple[str, ...] = ()
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -886,7 +1017,8 @@ class ProfileRole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One kind of process. ``engine``: the claim is about it. ``does``: what it does, in a few words. ``plugins``:
     entry-point groups loaded in it. ``includes``: roles that can live inside it, unless the argv has one of
     ``includes_unless``. ``spawned``: it is a child that imports the entry's main module again as ``__mp_main__``.
-    ``parent``: the role whose process it is forked from (None: it is the one that the entry starts)."""
+    ``parent``: the role whose process it is forked from (None: it is the one that the entry starts). ``titles``:
+    patterns of its processes' titles and multiprocessing names, by which a recording is read."""
 
     name: str
     engine: bool
@@ -897,6 +1029,7 @@ class ProfileRole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spawned: bool = True
     parent: str | None = None
     includes_unless: tuple[ArgvRule, ...] = ()
+    titles: tuple[str, ...] = ()
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -1045,3 +1178,4 @@ class Report(msgspec.Struct, frozen=True):
     integrity: tuple[Integrity, ...]
     blindspots: tuple[Blindspot, ...]
     mtime_only: int
+    recordings: tuple[RecordedRun, ...] = ()

@@ -1,0 +1,214 @@
+"""Recordings of processes: files in, what each process loaded out. One file for each format, told by its content.
+
+To add a format: one file here with ``FORMAT``, ``matches(lines)`` and ``read(lines, name)``, and one line in
+``_FORMATS``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tarfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import msgspec
+
+from imgdiff import compression
+from imgdiff.errors import RecordingError
+from imgdiff.model import RecordedProcess, Recording, RecordingFormat
+from imgdiff.recordings import ld_debug, maps, ours
+from imgdiff.recordings._lines import Lines, Stream
+from imgdiff.recordings._merge import merged
+
+__all__ = ["Recording", "digest", "read"]
+
+_PEEK = 2_000  # lines of a log that are looked at to tell what it is
+_PROSE = (".md", ".rst", ".html")
+_MOST_PROCESSES = 100_000
+_CHUNK = 1 << 20
+
+
+class _Format(Protocol):
+    FORMAT: RecordingFormat
+    matches: Callable[[Sequence[bytes]], bool]
+    read: Callable[[Lines, str], list[RecordedProcess]]
+
+
+# In order: a log that could be of several is of the first.
+_FORMATS: tuple[_Format, ...] = (ours, maps, ld_debug)  # type: ignore[assignment]  # mypy takes modules for no protocol
+_KNOWN = "a recording of ours, LD_DEBUG=files output, a dump of /proc/PID/maps"
+
+
+def split(argument: str) -> tuple[str | None, Path]:
+    """Return the role and the path of ``ROLE=PATH`` or ``PATH``; a path that exists is one, whatever stands in it."""
+    role, equals, rest = argument.partition("=")
+    if equals and role and "/" not in role and not os.path.lexists(argument):
+        return role, Path(rest)
+    return None, Path(argument)
+
+
+def digest(argument: str) -> bytes:
+    """Return the SHA-256 of what a ``--trace`` names, as :func:`read` does without reading more than its bytes.
+
+    Raises RecordingError where it can't be read.
+    """
+    _, path = split(argument)
+    with _trouble(path):
+        hasher = hashlib.sha256()
+        for name, file in _members(path):
+            with file:
+                hasher.update(_heading(name, _sha256(file)))
+        return hasher.digest()
+
+
+def _heading(name: str, content: bytes) -> bytes:
+    encoded = name.encode("utf-8", "surrogatepass")
+    return len(encoded).to_bytes(8) + encoded + content
+
+
+def _sha256(file: BinaryIO) -> bytes:
+    hasher = hashlib.sha256()
+    while chunk := file.read(_CHUNK):
+        hasher.update(chunk)
+    return hasher.digest()
+
+
+def read(argument: str) -> Recording:
+    """Read what a ``--trace`` names: a file of any known format, a directory or a tar of such files, each plain or
+    compressed. ``ROLE=PATH`` says which role its processes have.
+
+    A log is streamed, whatever its size. Raises RecordingError where it can't be read or is of no known format.
+    """
+    role, path = split(argument)
+    with _trouble(path):
+        hasher = hashlib.sha256()
+        found: list[RecordedProcess] = []
+        formats: dict[RecordingFormat, None] = {}
+        notes: list[str] = []
+        for name, file in _members(path):
+            with file:
+                counted = _Counted(file)
+                _one(name, counted, found, formats, notes)
+                counted.drain()
+                hasher.update(_heading(name, counted.hasher.digest()))
+            if len(found) > _MOST_PROCESSES:
+                raise RecordingError(
+                    f"{argument} has more than {_MOST_PROCESSES:,} processes", "give a recording of one run"
+                )
+    if not formats:
+        what = "; ".join(notes) or "there is no file in it"
+        raise RecordingError(f"{argument} is no recording that is known: {what}", f"it reads {_KNOWN}")
+    return Recording(argument, tuple(formats), merged(found), hasher.digest(), role, tuple(notes))
+
+
+class _trouble:  # noqa: N801  a context manager, used as a function
+    """Make one sentence of whatever goes wrong with a file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, OSError):
+            why = error.strerror or str(error)
+            raise RecordingError(f"the recording {self._path} can't be read: {why}", "check --trace") from error
+        if isinstance(error, compression.StreamError | tarfile.TarError | EOFError):
+            raise RecordingError(f"the recording {self._path} is damaged: it {error}", "copy it again") from error
+
+
+class _Counted:
+    """A stream that is hashed as it is read."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self.hasher = hashlib.sha256()
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to ``size`` bytes."""
+        chunk = self._stream.read(size)
+        self.hasher.update(chunk)
+        return chunk
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fill a part of the buffer."""
+        chunk = self.read(len(buffer))
+        buffer[: len(chunk)] = chunk
+        return len(chunk)
+
+    def drain(self) -> None:
+        """Read the rest."""
+        while self.read(_CHUNK):
+            pass
+
+
+def _members(path: Path) -> Iterator[tuple[str, BinaryIO]]:
+    """Yield (name, stream) of each file that an argument stands for, in the order of their names on disk."""
+    if path.is_dir():
+        for place, directories, names in os.walk(path):
+            directories.sort()
+            for name in sorted(names):
+                inside = Path(place) / name
+                if inside.is_file():
+                    yield os.path.relpath(inside, path), inside.open("rb")
+        return
+    yield path.name, path.open("rb")
+
+
+def _one(
+    name: str,
+    file: _Counted,
+    found: list[RecordedProcess],
+    formats: dict[RecordingFormat, None],
+    notes: list[str],
+) -> None:
+    stream = compression.decompressed(file)
+    head = stream.read(512)
+    while len(head) < 512 and (more := stream.read(512 - len(head))):
+        head += more
+    whole = _Joined(head, stream)
+    if head[257:262] == b"ustar":
+        with tarfile.open(fileobj=whole, mode="r|") as archive:  # type: ignore[call-overload]  # it only reads
+            for member in archive:
+                inner = archive.extractfile(member) if member.isfile() else None
+                if inner is not None:
+                    _log(member.name, inner, found, formats, notes)
+        return
+    _log(name, whole, found, formats, notes)
+
+
+class _Joined:
+    """Bytes that were looked at, and the rest of their stream."""
+
+    def __init__(self, head: bytes, stream: Stream) -> None:
+        self._head, self._stream = head, stream
+
+    def read(self, size: int, /) -> bytes:
+        """Return up to ``size`` bytes."""
+        if self._head:
+            chunk, self._head = self._head[:size], self._head[size:]
+            return chunk
+        return self._stream.read(size)
+
+
+def _log(
+    name: str,
+    stream: Stream,
+    found: list[RecordedProcess],
+    formats: dict[RecordingFormat, None],
+    notes: list[str],
+) -> None:
+    lines = Lines(stream)
+    first = lines.peek(_PEEK)
+    for known in _FORMATS:
+        if known.matches(first):
+            formats[known.FORMAT] = None
+            found += (msgspec.structs.replace(each, order=len(found)) for each in known.read(lines, name))
+            return
+    what = "it is empty" if not first else "it is of no known format"
+    notes.append(f"{name} was left out: {what}")
+    if not name.endswith(_PROSE):  # it may be all that there is of a process
+        found.append(RecordedProcess(None, None, "unknown", name, gaps=(what,), order=len(found)))
