@@ -36,6 +36,11 @@ class Chains:
         self._came: dict[int, _Came] = {}
         self._dormant: list[Dormant] = []
 
+    @property
+    def roots(self) -> Mapping[Unit, Root]:
+        """Where the role starts, and why there."""
+        return self._roots
+
     def add_dormant(self, dormant: Dormant) -> None:
         """Know a dormant closure too, so that what its modules name has a chain."""
         self._dormant.append(dormant)

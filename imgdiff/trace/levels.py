@@ -26,6 +26,7 @@ from imgdiff.trace.chains import Chains, path_hop
 from imgdiff.trace.closure import DEFERRED, EAGER, Reach
 from imgdiff.trace.dormant import Dormant
 from imgdiff.trace.named import Names
+from imgdiff.trace.surely import surely
 from imgdiff.trace.world import Loaded, World, is_shared_object, module_file, resolved, show
 
 _RANK: Mapping[Level, int] = {
@@ -64,6 +65,7 @@ class Role:
         self._known: dict[bytes, Evidence] = {}
         self._units: dict[bytes, tuple[int, Unit, Reach]] = {}
         self._directories: dict[bytes, tuple[int, bytes]] = {}
+        self._sure: list[frozenset[Unit]] | None = None
         self._index()
         self._naming_blocks = frozenset(block for reach in reaches for block in reach.done if block.files)
         extensions = (path for path, (_, unit, _) in self._units.items() if unit.kind == "extension")
@@ -565,6 +567,24 @@ class Role:
                 return None
             directory = directory.rpartition(b"/")[0]
         return None
+
+    # Conditions -----------------------------------------------------------------------------------------------------
+
+    def conditional(self, path: bytes) -> bool:
+        """Tell whether a module is eager over conditional imports alone. What is no module is not known to be."""
+        source = module_file(path)
+        names = {source, path}
+        if any(file is not None and file.level == EAGER for file in map(self._files.get, names)):
+            return False
+        if self._sure is None:
+            self._sure = [surely(reach, self._chains.roots) for reach in self._reaches]
+        eager = [
+            unit not in sure
+            for reach, sure in zip(self._reaches, self._sure, strict=True)
+            for unit, level in reach.level.items()
+            if level == EAGER and unit.path in names
+        ]
+        return bool(eager) and all(eager)
 
     # Versions -------------------------------------------------------------------------------------------------------
 
