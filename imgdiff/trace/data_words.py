@@ -11,14 +11,18 @@ import struct
 import sys
 import warnings
 import zlib
+from collections.abc import Iterator
 
 from imgdiff.trace.blocks import DOTTED
 
 _WORDS = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
-_WITH_ATTRIBUTE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")
-_HYPHENED = re.compile(r"[^\W\d][\w.]*(?:-[\w.]+)+")
+_TOKENS = re.compile(r"[\w.:-]+")
+_LETTER = re.compile(r"[^\W\d]")
 _RUNS = re.compile(rb"[A-Za-z_][\w.]*(?::[A-Za-z_][\w.]*)?", re.ASCII)
-_FILES = re.compile(r"(?:/[\w.@+-]+){2,}|[\w.@+-][\w./@+-]*\.(?:pyc?|so(?:\.\d+)*|sh)(?!\w)")
+_PATHS = re.compile(r"[\w./@+-]+")
+_ABSOLUTE = re.compile(r"(?:/[\w.@+-]+){2,}")
+# A match of the second kind begins where the path does, or each letter of a long one would be tried.
+_FILES = re.compile(rf"{_ABSOLUTE.pattern}|(?<![\w.@+-])[\w.@+-][\w./@+-]{{0,4096}}\.(?:pyc?|so(?:\.\d+)*|sh)(?!\w)")
 _MAX_UNPACKED = 4 << 20  # bytes
 _ESCAPED = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|U([0-9A-Fa-f]{8}))")
 
@@ -74,9 +78,39 @@ def _pickle(data: bytes) -> set[str] | None:
 
 
 def _words(text: str) -> set[str]:
-    words = {*_WORDS.findall(text), *_WITH_ATTRIBUTE.findall(text)}
-    words.update(word.replace("-", "_") for word in _HYPHENED.findall(text))  # as distributions spell it
+    tokens = frozenset(_TOKENS.findall(text))  # most stand there many times
+    words = set(_WORDS.findall(" ".join(tokens)))
+    for token in tokens:
+        if ":" in token:
+            for part in token.split("-"):
+                words.update(_with_attribute(part.split(":")))
+        if "-" in token:
+            for part in token.split(":"):
+                words.update(_hyphened(part))
     return words
+
+
+def _with_attribute(parts: list[str]) -> Iterator[str]:
+    """Yield ``module:attribute``, from the first letter on."""
+    at = 0
+    while at + 1 < len(parts):
+        start, following = _LETTER.search(parts[at]), parts[at + 1]
+        if start is not None and _LETTER.match(following):
+            yield f"{parts[at][start.start() :]}:{following}"
+            at += 1
+        at += 1
+
+
+def _hyphened(text: str) -> Iterator[str]:
+    """Yield names as distributions spell them (``some-name``), from the first letter on, with underscores."""
+    for chain in text.split("--"):
+        parts = [part for part in chain.split("-") if part]
+        while parts and _LETTER.search(parts[0]) is None:
+            del parts[0]
+        if len(parts) > 1:
+            start = _LETTER.search(parts[0])
+            assert start is not None
+            yield "_".join(parts)[start.start() :]
 
 
 def _character(match: re.Match[str]) -> str:
@@ -95,4 +129,10 @@ def _binary(data: bytes) -> set[str]:
 def code_paths(data: bytes) -> tuple[str, ...]:
     """Return what could be the path of a module, library, script or directory, sorted."""
     text = data.decode("utf-8", "surrogateescape").replace("\\/", "/")
-    return tuple(sorted(set(_FILES.findall(text))))
+    found: set[str] = set()
+    for path in frozenset(_PATHS.findall(text)):
+        if any(ending in path for ending in (".py", ".so", ".sh")):
+            found.update(_FILES.findall(path))
+        elif path.count("/") > 1:
+            found.update(_ABSOLUTE.findall(path))
+    return tuple(sorted(found))
