@@ -176,9 +176,15 @@ class RunTimePath:
     def _others(self, guessed: set[Unit]) -> set[Unit]:
         """Return those that something leads to without a guess."""
         found: set[Unit] = set()
+        blocks: dict[Block, None] = {}
         for reach in self._reaches if guessed else ():
-            for block in reach.done:
-                found.update(target for target, *_ in (*block.imports, *block.edges) if target in guessed)
+            blocks |= reach.done  # the closures have nearly all of them in common
+        for block in blocks:
+            for targets in (block.imports, block.edges):
+                for target in targets:
+                    if target[0] in guessed:
+                        found.add(target[0])
+        for reach in self._reaches if guessed else ():
             for source, (target, *_) in reach.extra:
                 if target in guessed and (source is None or (source, target) not in reach.placed):
                     found.add(target)
