@@ -185,9 +185,9 @@ class RunTimePath:
                     if target[0] in guessed:
                         found.add(target[0])
         for reach in self._reaches if guessed else ():
-            for source, (target, *_) in reach.extra:
-                if target in guessed and (source is None or (source, target) not in reach.placed):
-                    found.add(target)
+            for source, (unit, *_) in reach.extra:
+                if unit in guessed and (source is None or (source, unit) not in reach.placed):
+                    found.add(unit)
         return found
 
     # One closure ----------------------------------------------------------------------------------------------------
