@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -56,7 +57,9 @@ def display(*, enabled: bool) -> Iterator[Display | None]:
         TransferSpeedColumn(),
         TimeElapsedColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+    sizes = ("COLUMNS", "LINES")  # the terminal knows better, and these can be anything
+    environ = {name: value for name, value in os.environ.items() if name not in sizes}
+    with Progress(*columns, console=Console(stderr=True, _environ=environ), transient=True) as progress:
         shown = Display(progress)
         yield shown
         shown.finish()

@@ -64,6 +64,7 @@ def render(report: Report, view: View, *, color: bool = False, width: int = 80) 
         markup=False,
         emoji=False,
         legacy_windows=False,
+        _environ={},  # width and colour are decided; rich would turn any COLUMNS into a number, of any length
     )
     _Terminal(console, report, view).print()
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
