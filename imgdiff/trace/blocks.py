@@ -102,6 +102,7 @@ class Block:
     __slots__ = (
         "_made",
         "asked",
+        "bare",
         "calls",
         "edges",
         "files",
@@ -122,6 +123,7 @@ class Block:
     def __init__(self, unit: Unit, kind: BlockKind, scopes: list[Scope], gate: str = "") -> None:
         self.unit, self.kind, self.scopes, self.gate = unit, kind, scopes, gate
         self._made = False
+        self.bare = False  # made, and it refers to names and does nothing else
         self.refs: frozenset[str] | set[str] = frozenset()  # names that it refers to, by code or by string
         # What follows is empty until the block is made. The empty ones are shared: most blocks stay small.
         self.words: set[str] | frozenset[str] = frozenset()  # identifier-like strings
@@ -145,7 +147,8 @@ class Block:
         """Work out the edges, once."""
         if not self._made:
             self._made = True
-            if not self._only_names():
+            self.bare = self._only_names()
+            if not self.bare:
                 _Making(self, graph).run()
 
     def _only_names(self) -> bool:

@@ -39,6 +39,7 @@ _TOKEN = re.compile(r"\w+")
 _LIST = re.compile(r"[\w.,:;|/\s-]+")  # words and what parts them
 _FIRST = re.compile(r"([^\W\d][\w-]*)[./:]")
 _SPACE = re.compile(r"\s")
+_NONE: list[str] = []
 _PIECE = re.compile(r"[\w.]*")
 
 
@@ -62,12 +63,19 @@ class _Index:
                 tail = tail.partition(".")[2]
             if name != top:
                 self.lasts.setdefault(name.rpartition(".")[2].casefold(), []).append(name)
-        self._sorted = sorted(self.lasts)
         self._starts: dict[str, list[str]] = {}
         for last in self.lasts:
             for at in range(1, len(last)):
                 self._starts.setdefault(last[:at], []).append(last)
         self._patterns: dict[str, list[str]] = {}
+        self._alike: dict[str, list[str]] = {}
+
+    def alike(self, text: str) -> list[str]:
+        """Return the modules whose name, or the end of it, a text is but for case and separators."""
+        known = self._alike.get(text)
+        if known is None:
+            known = self._alike[text] = self.squashed.get(squash(text), _NONE)
+        return known
 
     def trimmed(self, word: str) -> Iterator[str]:
         """Yield the modules whose last part is left when something is cut off either end of a word."""
@@ -170,7 +178,8 @@ class Computed:
             index = self._index(reach, top)
             blocks = by_top.get(top, []) if top in self._tops else self._by_top.get(top, [])
             for block in blocks:
-                self._texts(reach, block, index)
+                if not block.bare:
+                    self._texts(reach, block, index)
             if top not in self._named and any(_makes_text(block) for block in blocks):
                 self._named.add(top)
                 blocks = self._by_top.get(top, [])
@@ -187,7 +196,7 @@ class Computed:
 
     def _hit(self, reach: Reach, block: Block, index: _Index, texts: Iterable[str]) -> None:
         for text in texts:
-            for name in index.squashed.get(squash(text), ()):
+            for name in index.alike(text):
                 reach.word(block, name)
 
     # Pieces of a name, in the module that imports -------------------------------------------------------------------

@@ -386,6 +386,8 @@ class RunTimePath:
         folding = frozenset(top for top, places in by_top.items() if any(added.folds for _, added in places))
         missing: set[str] = set()
         for block in blocks:
+            if block.bare:
+                continue
             imported = self._tops_of(block)
             if reach.loose:
                 missing |= imported
@@ -435,7 +437,7 @@ class RunTimePath:
         found = [name for name in dotted if name.partition(".")[0] in folding]
         if block.unit.top in reach.dynamic:
             found += folding.intersection(block.named)
-        return sorted(found)
+        return sorted(found) if found else found
 
     def _imports(
         self, block: Block, words: Iterable[str]
