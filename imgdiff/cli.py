@@ -129,6 +129,12 @@ def cli() -> None:
 @click.option("--cache-dir", type=_CacheDirectory(path_type=Path, file_okay=False), help="Where the cache lies.")
 @click.option("--no-cache", is_flag=True, help="Use a temporary cache and remove it.")
 @click.option("--insecure", is_flag=True, help="Allow plain HTTP and unverified TLS for registries.")
+@click.option(
+    "--trust-toc",
+    is_flag=True,
+    help="Believe tables of contents of eStargz and zstd:chunked layers in registries, instead of reading such layers "
+    "whole; the report says so.",
+)
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes to use; all cores by default.")
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no summary.")
 @click.option("-v", "--verbose", count=True, help="Show all rows and whole chains; twice: every file.")
@@ -147,6 +153,7 @@ def diff_command(
     cache_dir: Path | None,
     no_cache: bool,
     insecure: bool,
+    trust_toc: bool,
     jobs: int | None,
     quiet: bool,
     verbose: int,
@@ -182,6 +189,7 @@ def diff_command(
         jobs=jobs,
         argv=("imgdiff", *sys.argv[1:]),
         insecure=insecure,
+        trust_toc=trust_toc,
     )
     with progress.display(enabled=not quiet and not _dumb() and sys.stderr.isatty()) as shown:
         report = pipeline.diff(a, b, options, shown)

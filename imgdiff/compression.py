@@ -128,20 +128,20 @@ class _Zstd:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._decoder = self._new()
+        self._decoder = self.decoder()
         self._input = memoryview(bytearray(CHUNK))
         self._pending = b""
         self._began = False  # whether the current frame has taken any byte
 
     @staticmethod
-    def _new() -> zstd.ZstdDecompressor:
+    def decoder() -> zstd.ZstdDecompressor:
         return zstd.ZstdDecompressor(options={zstd.DecompressionParameter.window_log_max: MAX_WINDOW_LOG})
 
     def read(self, size: int, /) -> bytes:
         while True:
             if self._decoder.eof:
                 self._pending = self._decoder.unused_data
-                self._decoder = self._new()
+                self._decoder = self.decoder()
                 self._began = False
             block: bytes | memoryview = self._pending
             self._pending = b""
@@ -158,6 +158,24 @@ class _Zstd:
                 raise StreamError(_zstd_clause(str(error))) from error
             if data:
                 return data
+
+
+def beginning(packed: bytes, size: int) -> bytes:
+    """Return up to ``size`` of the first bytes that a gzip member or zstd frame holds, of which the end may be missing.
+
+    Fewer come where it holds no more, or where more of it would be needed. Raises StreamError where it is neither.
+    """
+    algorithm = algorithm_of(packed)
+    try:
+        if algorithm == "gzip":
+            return isal_zlib.decompressobj(wbits=31).decompress(packed, size)
+        if algorithm == "zstd":
+            return _Zstd.decoder().decompress(packed, size)
+    except _GZIP_DAMAGE as error:
+        raise StreamError(f"is damaged gzip ({error})") from error
+    except zstd.ZstdError as error:
+        raise StreamError(_zstd_clause(str(error))) from error
+    raise StreamError("is neither gzip nor zstd")
 
 
 def _zstd_clause(message: str) -> str:

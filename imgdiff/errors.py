@@ -39,6 +39,10 @@ class RecordingError(ImgdiffError):
     """A recording can't be read, is of no known format, or was made on another image."""
 
 
+class RangeRefusedError(ServiceError):
+    """A registry gives blobs whole, and no parts of them."""
+
+
 class CacheError(ImgdiffError):
     """The cache directory can't be used."""
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol
+from types import TracebackType
+from typing import Any, BinaryIO, Literal, Protocol, Self
 
 import msgspec
 
@@ -36,6 +37,7 @@ class Layer(msgspec.Struct, frozen=True):
     bytes over a network: where two layers have one content, the other one is read. ``stream`` is set where the layer
     comes cheaply only with others, in an order that is not ours to choose; ``open`` then costs the whole stream.
     ``kept`` is set where there is no blob but the index that was made of it, in a snapshot (``open`` then raises).
+    ``annotations`` are those of the manifest's descriptor. ``parts`` is set where a part of the blob can be asked for.
     """
 
     descriptor: Descriptor | None
@@ -45,6 +47,27 @@ class Layer(msgspec.Struct, frozen=True):
     remote: bool = False
     stream: LayerStream | None = None
     kept: Callable[[], LayerIndex] | None = None
+    annotations: Mapping[str, str] = {}
+    parts: Callable[[], BlobParts] | None = None
+
+
+class BlobParts(Protocol):
+    """Parts of one blob as stored, over one connection. A context manager; for one thread."""
+
+    def __enter__(self) -> Self:
+        """Begin."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Let go of the connection."""
+
+    def open(self, offset: int, length: int) -> BinaryIO:
+        """Return the ``length`` bytes (at least one) at ``offset`` as a stream, to be closed before the next is opened.
+
+        Opening and reading raise RangeRefusedError where the place gives whole blobs only, BlobError where the blob is
+        not there or has another size, ServiceError where it can't be reached.
+        """
 
 
 class LayerStream(Protocol):
@@ -189,13 +212,40 @@ class PycStamp(msgspec.Struct, frozen=True, array_like=True, gc=False):
     body: bytes
 
 
+class Place(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Where a file's content lies in a blob, compressed: ``length`` bytes at ``offset`` hold its ``size`` bytes, behind
+    ``inner`` bytes of something else."""
+
+    offset: int
+    length: int
+    inner: int
+    size: int
+
+
+class BelievedContents(msgspec.Struct, frozen=True):
+    """A layer's table of contents that was believed: its ``digest``, as the manifest states it, and the ``blob``'s.
+
+    ``places`` has where each content lies in that blob, by its SHA-256. ``hashed`` counts the regular files whose
+    content was read and held against the table (of several copies one), ``unhashed`` those of which just the table
+    tells.
+    """
+
+    digest: str
+    blob: str
+    places: dict[bytes, Place]
+    hashed: int
+    unhashed: int
+
+
 class LayerIndex(msgspec.Struct, frozen=True):
     """What one layer holds, in archive order, duplicates included (the last wins, but a hard link in between keeps
     the earlier inode).
 
     ``whiteouts`` are the paths that the layer hides in lower layers, ``opaques`` the directories whose lower
     content it hides. ``stamps`` has the :class:`PycStamp` of each ``.pyc`` by its digest. ``blindspots`` is what
-    could not be read (names leading out of the root among them). ``size`` is the bytes of the uncompressed tar.
+    could not be read (names leading out of the root among them). ``size`` is the bytes of the uncompressed tar (0
+    where it was not read). ``believed`` is set where the layer was not read to its end: then nothing of it was held
+    against its diffID.
     """
 
     diff_id: str
@@ -205,6 +255,7 @@ class LayerIndex(msgspec.Struct, frozen=True):
     stamps: dict[bytes, PycStamp] = {}
     blindspots: tuple[Blindspot, ...] = ()
     size: int = 0
+    believed: BelievedContents | None = None
 
 
 class Blindspot(msgspec.Struct, frozen=True):
@@ -1140,7 +1191,8 @@ class OwnerRow(msgspec.Struct, frozen=True):
 class ImageSummary(msgspec.Struct, frozen=True):
     """One image as the report names it: ``files`` counts regular files and symlinks, ``bytes`` each inode once.
     ``layers`` are (diff_id, blob digest, stored size in bytes, media type), ``transfer`` the bytes (fetched, saved) of
-    an image that came over a network."""
+    an image that came over a network. ``believed`` has, for each layer, (digest, hashed, unhashed) of the table of
+    contents that was believed, or None; it is empty where none was."""
 
     reference: str
     source: str
@@ -1151,6 +1203,7 @@ class ImageSummary(msgspec.Struct, frozen=True):
     files: int
     bytes: int
     transfer: tuple[int, int] | None = None
+    believed: tuple[tuple[str, int, int] | None, ...] = ()
 
 
 class RoleInfo(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ from imgdiff.errors import ImageError, IncompleteError, UsageError
 from imgdiff.facts import RULES as FACTS_RULES
 from imgdiff.facts import Facts, ImageFacts
 from imgdiff.kinds import KEPT_VERSION, bytecode, elf, ld_cache
-from imgdiff.layer import Progress, index_layers, read_contents
+from imgdiff.layer import Progress, Trust, index_layers, read_contents, vouched
 from imgdiff.model import (
     Attribution,
     Blindspot,
@@ -63,7 +63,8 @@ class Options(msgspec.Struct, frozen=True):
     roles that the claim is about (default: the profile's engine roles). ``accept``: levels taken as not loaded.
     ``profile``: an engine profile by name (default: recognised). ``cache_dir``: None for the user's own; ``cache``
     False for a temporary one. ``jobs``: processes (default: all cores). ``argv``: for the report.
-    ``insecure``: plain HTTP and unverified TLS are allowed for registries.
+    ``insecure``: plain HTTP and unverified TLS are allowed for registries. ``trust_toc``: tables of contents that the
+    manifests of layers in registries vouch for are believed.
     """
 
     platform: str | None = None
@@ -76,6 +77,7 @@ class Options(msgspec.Struct, frozen=True):
     jobs: int | None = None
     argv: tuple[str, ...] = ()
     insecure: bool = False
+    trust_toc: bool = False
 
 
 class Indexed(msgspec.Struct, frozen=True):  # holds live objects: never serialised
@@ -91,6 +93,7 @@ class Indexed(msgspec.Struct, frozen=True):  # holds live objects: never seriali
     read: explanation.Read
     engine_made: tuple[str, ...] = ()  # caveats on what an engine makes in containers, of both images
     lost: frozenset[bytes] = frozenset()  # contents that a snapshot's layers had, which can't be read again
+    trusted: tuple[str, ...] = ()  # caveats on what tables of contents were believed
 
 
 def diff(
@@ -102,7 +105,8 @@ def diff(
     with _no_collector(), open_store(options) as store:
         image_a, image_b = (opened(reference, options) for reference in (reference_a, reference_b))
         images = _alike(image_a, image_b)
-        pair = recall.key(images, (options.entry, options.roles, options.accept, options.profile))
+        contents = [vouched(layer) for image in images for layer in image.layers] if options.trust_toc else None
+        pair = recall.key(images, (options.entry, options.roles, options.accept, options.profile, contents))
         known = None if pair is None else recall.load(store, pair, images, tuple(configs.redact_argv(options.argv)))
         if known is not None:
             return encodable(known)
@@ -116,7 +120,7 @@ def _fresh(images: tuple[Image, Image], store: Store, options: Options, progress
     """Compare two images whose report is not known."""
     facts = Facts(store, options.jobs)
     try:
-        a, b = index(images, store, facts, progress, options.jobs)
+        a, b = index(images, store, facts, progress, options.jobs, Trust() if options.trust_toc else None)
         return encodable(_compare(a, b, store, options))
     finally:
         facts.close()
@@ -192,9 +196,15 @@ def open_store(options: Options) -> Iterator[Store]:
 
 
 def index(
-    images: tuple[Image, Image], store: Store, facts: Facts, progress: Progress | None, jobs: int | None
+    images: tuple[Image, Image],
+    store: Store,
+    facts: Facts,
+    progress: Progress | None,
+    jobs: int | None,
+    trust: Trust | None = None,
 ) -> tuple[Indexed, Indexed]:
-    """Read both images' layers, each once, and say what stands where and whose it is."""
+    """Read both images' layers, each once, and say what stands where and whose it is. With ``trust``, tables of
+    contents are believed."""
     layers = [layer for image in images for layer in image.layers]
 
     def stop() -> None:
@@ -203,12 +213,12 @@ def index(
                 image.transfer.stop()
 
     try:
-        indexes = index_layers(layers, store, progress, jobs, stop)
+        indexes = index_layers(layers, store, progress, jobs, stop, trust)
     except IncompleteError as error:
         whole = tuple(_whole(image, error.diff_ids) for image in images)
         if whole == images:
             raise
-        return index((whole[0], whole[1]), store, facts, progress, jobs)
+        return index((whole[0], whole[1]), store, facts, progress, jobs, trust)
     split = len(images[0].layers)
     for image in images:
         if image.snapshot is not None:
@@ -233,6 +243,7 @@ def index(
             _reader(image, own, merged, real),
             tuple(engine_made),
             _lost(image, own, real),
+            () if trust is None else tuple(trust.caveats(side, image, own)),
         )
 
     trees, engine_made = runtime.seen_alike(images, tree.flatten_both(*own))
@@ -284,7 +295,7 @@ def _reader(image: Image, indexes: Sequence[LayerIndex], merged: Tree, real: Map
             while names:  # one name can stand for several contents of a layer, which a hard link keeps
                 members = {path: found.pop() for path, found in names.items()}
                 names = {path: found for path, found in names.items() if found}
-                for path, stream in read_contents(layer, members):
+                for path, stream in read_contents(layer, members, layer_index.believed):
                     yield members[path], stream
 
     return read
@@ -540,6 +551,7 @@ def _caveats(
 ) -> list[str]:
     """Return what the verdict does not cover, by weight; what is true of every report last."""
     caveats = _profile_caveat(a, b, options, profile)
+    caveats += dict.fromkeys((*a.trusted, *b.trusted))
     for indexed in (a, b):
         if indexed.image.config is None:
             hint = "" if options.entry else "; --entry gives the command line"
@@ -674,4 +686,13 @@ def _summary(indexed: Indexed) -> ImageSummary:
             if entry.type == "file" and hardlinks.get(entry.path, entry.path) == entry.path
         ),
         transfer=None if image.transfer is None else (image.transfer.fetched(), image.transfer.saved()),
+        believed=_believed(indexed.indexes),
     )
+
+
+def _believed(indexes: Sequence[LayerIndex]) -> tuple[tuple[str, int, int] | None, ...]:
+    found = tuple(
+        None if (said := layer_index.believed) is None else (said.digest, said.hashed, said.unhashed)
+        for layer_index in indexes
+    )
+    return found if any(found) else ()

@@ -94,7 +94,7 @@ def _named(summary: ImageSummary, image: Image) -> ImageSummary:
         )
         for layer, (diff_id, _, size, media_type) in zip(image.layers, summary.layers, strict=True)
     )
-    return msgspec.structs.replace(
+    return msgspec.structs.replace(  # what was believed stays: it is in the key whether that was asked for
         summary,
         reference=image.reference,
         source=image.source,

@@ -6,18 +6,20 @@ import concurrent.futures
 import os
 import queue
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
+from imgdiff.layer._believed import Known, Trust, index_believed, load_believed, vouched
 from imgdiff.layer._content import RULES
 from imgdiff.layer._directory import index_directory
 from imgdiff.layer._indexing import index_archive
 from imgdiff.layer._reread import read_contents
 from imgdiff.layer._streams import groups, index_stream
+from imgdiff.layer._toc import Stated
 from imgdiff.model import Layer, LayerIndex
 from imgdiff.store import Store
 
-__all__ = ["Progress", "index_layers", "read_contents"]
+__all__ = ["Progress", "Trust", "index_layers", "read_contents", "vouched"]
 
 
 class Progress(Protocol):
@@ -46,6 +48,7 @@ def index_layers(
     progress: Progress | None = None,
     jobs: int | None = None,
     stop: Callable[[], None] | None = None,
+    trust: Trust | None = None,
 ) -> list[LayerIndex]:
     """Return the indexes of layers, in the same order.
 
@@ -53,9 +56,14 @@ def index_layers(
     at all. Up to ``jobs`` layers are read at a time (default: as many as there are cores, and three where they come
     over a network), each by three threads; those of one stream are read one after the other, as they come. One of a
     snapshot is taken from it, unless another image has that layer. ``stop`` is
-    called when reading is given up, to end what waits for a network. Raises BlobError where a layer is not what its
-    manifest or config says, IncompleteError where a stream ends without some of its layers, ImageError where a root
-    directory can't be read, CacheError where the store can't be written. Nothing of a failed layer is stored.
+    called when reading is given up, to end what waits for a network.
+
+    With ``trust``, a layer that would come over a network, and whose manifest vouches for a table of contents, is
+    not read whole: the table is believed, and its index says so (``LayerIndex.believed``).
+
+    Raises BlobError where a layer is not what its manifest, config or table of contents says, IncompleteError where a
+    stream ends without some of its layers, ImageError where a root directory can't be read, CacheError where the store
+    can't be written. Nothing of a failed layer is stored.
     """
     found: dict[object, LayerIndex] = {}
     missing: dict[object, Layer] = {}
@@ -70,7 +78,7 @@ def index_layers(
             continue
         key = _key(layer)
         if key in found or key in missing:
-            if key in missing and _cost(layer) < _cost(missing[key]):
+            if key in missing and _cost(layer, trust) < _cost(missing[key], trust):
                 missing[key] = layer
             continue
         index = None if layer.diff_id is None or layer.directory is not None else store.load_index(layer.diff_id, RULES)
@@ -78,16 +86,20 @@ def index_layers(
             missing[key] = layer
         else:
             found[key] = index
-    if missing:
-        remote = any(layer.remote for layer in missing.values())
-        most = jobs or max(len(os.sched_getaffinity(0)), _DOWNLOADS if remote else 1)
-        found |= _read(missing, store, progress, most, stop)
+    believed = {} if trust is None else {key: layer for key, layer in missing.items() if vouched(layer)}
+    whole = {key: layer for key, layer in missing.items() if key not in believed}
+    found |= _read(whole, store, progress, jobs, stop)
+    if trust is not None and believed:  # last, since what other layers have of them need not be fetched
+        found |= _believe(believed, found.values(), store, progress, trust)
+        found |= _read({key: believed[key] for key in believed if key not in found}, store, progress, jobs, stop)
     return [kept[position]() if position in kept else found[_key(layer)] for position, layer in enumerate(layers)]
 
 
-def _cost(layer: Layer) -> int:
+def _cost(layer: Layer, trust: Trust | None) -> int:
     """Return what reading a layer takes: nothing but itself, a stream of others with it, or a network."""
-    return 2 if layer.remote else int(layer.stream is not None)
+    if layer.remote:
+        return 2 if trust is not None and vouched(layer) else 3
+    return int(layer.stream is not None)
 
 
 def _key(layer: Layer) -> object:
@@ -101,13 +113,58 @@ def _key(layer: Layer) -> object:
     return id(layer)
 
 
+def _believe(
+    layers: Mapping[object, Layer],
+    others: Iterable[LayerIndex],
+    store: Store,
+    progress: Progress | None,
+    trust: Trust,
+) -> dict[object, LayerIndex]:
+    """Index layers by their tables of contents, one after the other; those that must be read whole are left out."""
+    found: dict[object, LayerIndex] = {}
+    known = Known(store)
+    for index in others:
+        known.add(index)
+    missing: list[tuple[object, Layer, Stated]] = []
+    for key, layer in layers.items():
+        what = vouched(layer)
+        assert what is not None
+        loaded = load_believed(layer, what, store)
+        if loaded is None:
+            missing.append((key, layer, what))
+        else:
+            found[key] = loaded
+            known.add(loaded)
+    if progress is not None and missing:
+        progress.start("Reading tables of contents", None)
+    try:
+        for key, layer, what in missing:
+            advance = _nothing if progress is None else progress.advance
+            made = index_believed(layer, what, store, known, trust, advance)
+            if made is not None:
+                found[key] = made
+                known.add(made)
+    finally:
+        if progress is not None and missing:
+            progress.finish()
+    return found
+
+
+def _nothing(_: int) -> None:
+    """Show nothing."""
+
+
 def _read(
     missing: dict[object, Layer],
     store: Store,
     progress: Progress | None,
-    jobs: int,
+    jobs: int | None,
     stop: Callable[[], None] | None,
 ) -> dict[object, LayerIndex]:
+    if not missing:
+        return {}
+    remote = any(layer.remote for layer in missing.values())
+    most = jobs or max(len(os.sched_getaffinity(0)), _DOWNLOADS if remote else 1)
     sizes = {key: -1 if layer.descriptor is None else layer.descriptor.size for key, layer in missing.items()}
     steps: queue.SimpleQueue[int] = queue.SimpleQueue()
     cancel = threading.Event()
@@ -124,7 +181,7 @@ def _read(
     streams = [layer.stream for layer in streamed.values() if layer.stream is not None]
     alone = [key for key, layer in missing.items() if layer.stream is None]
     order = sorted(alone, key=lambda key: -sizes[key])  # the longest first, so that none is left for the end
-    pool = concurrent.futures.ThreadPoolExecutor(jobs, thread_name_prefix="imgdiff-layer")
+    pool = concurrent.futures.ThreadPoolExecutor(most, thread_name_prefix="imgdiff-layer")
     try:
         futures = [pool.submit(index_stream, group, set(streamed), store, advance) for group in groups(streams)]
         futures += [pool.submit(_index_one, key, missing[key], store, advance) for key in order]

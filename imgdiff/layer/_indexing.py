@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from collections.abc import Callable
 from typing import Final
 
@@ -37,11 +38,11 @@ def index_archive(layer: Layer, store: Store, advance: Callable[[int], None]) ->
     with store.writer(RULES) as writer:
         with Tape(layer, advance) as tape:
             content = ContentReader(writer)
-            reader = LayerReader(content)
+            archive = Archive(tape)
+            reader = _ArchiveReader(content, archive)
             try:
-                archive = Archive(tape)
                 for member in archive:
-                    reader.member(archive, member)
+                    reader.member(member)
                 _check_rest(tape)
             except TarError as error:
                 tape.finish()  # a blob or a diffID that is wrong is the better news
@@ -67,8 +68,8 @@ def _check_rest(tape: Tape) -> None:
             raise TarError("has bytes behind its end that are not zero")
 
 
-class LayerReader:
-    """Collects what the members of a layer say."""
+class LayerReader(abc.ABC):
+    """Collects what the members of a layer say, wherever that stands. ``digest`` is its children's."""
 
     def __init__(self, content: ContentReader) -> None:
         self._content = content
@@ -93,7 +94,11 @@ class LayerReader:
     def _blind(self, what: str, reason: str, path: bytes) -> None:
         self._blindspots.append(Blindspot(what, reason, path))
 
-    def member(self, archive: Archive, member: Member) -> None:
+    @abc.abstractmethod
+    def digest(self, member: Member, path: bytes) -> bytes | None:
+        """Return the SHA-256 of a regular file's content; None, and a blindspot, where it can't be told."""
+
+    def member(self, member: Member) -> None:
         """Take one member, its content included."""
         header = member.header
         path, escaped = clean(header.name)
@@ -105,7 +110,7 @@ class LayerReader:
             return
         if header.kind in REGULAR:
             if path:
-                self._file(archive, member, path)
+                self._file(member, path)
             else:
                 self._blind("member", "The root directory is replaced by a file, which engines refuse.", path)
             return
@@ -130,18 +135,9 @@ class LayerReader:
             self._blind("whiteout", "A whiteout names no file; engines differ over what it removes.", path)
         return True
 
-    def _file(self, archive: Archive, member: Member, path: bytes) -> None:
+    def _file(self, member: Member, path: bytes) -> None:
         header = member.header
-        size = member.real
-        view = archive.whole(member)
-        digest: bytes | None
-        if view is not None:
-            digest = self._content.whole(path, view)
-        elif size - member.stored > MAX_HOLES:
-            digest = None
-            self._blind("sparse file", f"The file has {size - member.stored} bytes of holes, too many to hash.", path)
-        else:
-            digest = self._content.pieces(path, size, archive.pieces(member))
+        digest = self.digest(member, path)
         self._entries.append(
             FileEntry(
                 path,
@@ -150,7 +146,7 @@ class LayerReader:
                 header.uid,
                 header.gid,
                 header.mtime,
-                size,
+                member.real,
                 digest,
                 None,
                 member.xattrs,
@@ -180,3 +176,21 @@ class LayerReader:
             member.xattrs,
             device,
         )
+
+
+class _ArchiveReader(LayerReader):
+    """Reads the members of a tar, their content included."""
+
+    def __init__(self, content: ContentReader, archive: Archive) -> None:
+        super().__init__(content)
+        self._archive = archive
+
+    def digest(self, member: Member, path: bytes) -> bytes | None:
+        view = self._archive.whole(member)
+        if view is not None:
+            return self._content.whole(path, view)
+        size = member.real
+        if size - member.stored > MAX_HOLES:
+            self._blind("sparse file", f"The file has {size - member.stored} bytes of holes, too many to hash.", path)
+            return None
+        return self._content.pieces(path, size, self._archive.pieces(member))

@@ -8,18 +8,21 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from typing import BinaryIO, cast
 
-from imgdiff.errors import BlobError
+from imgdiff.errors import BlobError, RangeRefusedError
 from imgdiff.layer._archive import REGULAR, Archive, Member
 from imgdiff.layer._blob import label
 from imgdiff.layer._header import TarError
 from imgdiff.layer._names import clean
+from imgdiff.layer._parts import read_places
 from imgdiff.layer._sparse import MAX_HOLES
 from imgdiff.layer._tape import Tape
-from imgdiff.model import Layer
+from imgdiff.model import BelievedContents, Layer
 
 
 def read_contents(
-    layer: Layer, wanted: Collection[bytes] | Mapping[bytes, bytes] | Mapping[bytes, bytes | None]
+    layer: Layer,
+    wanted: Collection[bytes] | Mapping[bytes, bytes] | Mapping[bytes, bytes | None],
+    believed: BelievedContents | None = None,
 ) -> Iterator[tuple[bytes, BinaryIO]]:
     """Stream one layer again and yield (path, content) of the regular files at the wanted paths.
 
@@ -31,13 +34,32 @@ def read_contents(
 
     With plain paths (or None for a digest), the last member of that name is meant; all are yielded at the end, when
     blob and diffID are verified. Paths that are not there as regular files are left out.
+
+    With ``believed``, the table of contents that the layer was indexed by, only the parts of the blob are read that
+    hold what is wanted, if a digest is given for each path.
     """
     digests: Mapping[bytes, bytes | None] = wanted if isinstance(wanted, Mapping) else dict.fromkeys(wanted)
     if not digests:
         return iter(())
     if layer.directory is not None:
         return read_directory(os.fsencode(layer.directory), digests)
+    if believed is not None and layer.descriptor is not None and layer.descriptor.digest == believed.blob:
+        stated = {path: digest for path, digest in digests.items() if digest is not None}
+        if layer.parts is not None and len(stated) == len(digests):
+            return _from_parts(layer, believed, stated)
     return _from_archive(layer, digests)
+
+
+def _from_parts(
+    layer: Layer, believed: BelievedContents, digests: Mapping[bytes, bytes]
+) -> Iterator[tuple[bytes, BinaryIO]]:
+    left = dict(digests)
+    try:
+        for path, file in read_places(layer, believed, digests):
+            del left[path]
+            yield path, file
+    except RangeRefusedError:  # it took them before, and the layer is there whole
+        yield from _from_archive(layer, left)
 
 
 def _from_archive(layer: Layer, digests: Mapping[bytes, bytes | None]) -> Iterator[tuple[bytes, BinaryIO]]:

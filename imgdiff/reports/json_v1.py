@@ -49,13 +49,26 @@ class Tool(msgspec.Struct, frozen=True):
     pythons: list[str]
 
 
-class WireLayer(msgspec.Struct, frozen=True):
-    """One layer; ``digest`` is of the blob as stored, ``size`` its bytes."""
+class WireContents(msgspec.Struct, frozen=True):
+    """A layer's table of contents that was believed (``--trust-toc``), by the digest that the manifest states.
+
+    ``hashed`` counts regular files whose content imgdiff hashed, ``unhashed`` those whose digest is the table's word
+    alone."""
+
+    digest: str
+    hashed: int
+    unhashed: int
+
+
+class WireLayer(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One layer; ``digest`` is of the blob as stored, ``size`` its bytes. ``table_of_contents`` is there where it was
+    believed: the layer was not held against ``diff_id`` and ``digest`` then."""
 
     diff_id: str
     digest: str | None
     size: int
     media_type: str
+    table_of_contents: WireContents | None = None
 
 
 class WireTransfer(msgspec.Struct, frozen=True):
@@ -325,7 +338,10 @@ def _image(image: ImageSummary) -> WireImage:
         image.manifest_digest,
         image.config_digest,
         image.platform,
-        [WireLayer(*layer) for layer in image.layers],
+        [
+            WireLayer(*layer, None if said is None else WireContents(*said))
+            for layer, said in zip(image.layers, image.believed or (None,) * len(image.layers), strict=True)
+        ],
         image.files,
         image.bytes,
         None if image.transfer is None else WireTransfer(*image.transfer),

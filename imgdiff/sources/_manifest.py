@@ -75,6 +75,14 @@ def parse_descriptor(value: Any, what: str) -> Descriptor:
     return Descriptor(media_type if isinstance(media_type, str) else "", digest, size)
 
 
+def parse_annotations(value: Any) -> dict[str, str]:
+    """Return a descriptor's annotations, texts by name; what is none is left out."""
+    given = value.get("annotations") if isinstance(value, dict) else None
+    if not isinstance(given, dict):
+        return {}
+    return {name: text for name, text in given.items() if isinstance(text, str)}
+
+
 class BlobReader(Protocol):
     """Blobs by digest, wherever an image lies. All methods raise ImageError where the place itself gives trouble."""
 
@@ -191,10 +199,8 @@ def read_image(
     if "config" not in manifest or "layers" not in manifest:
         raise ImageError(f"{what} is no image manifest: it has no config or no layers")
     descriptor = parse_descriptor(manifest["config"], f"the config of {what}")
-    layers = [
-        parse_descriptor(value, f"layer {number} of {what}")
-        for number, value in enumerate(sequence(manifest, "layers", what), 1)
-    ]
+    values = sequence(manifest, "layers", what)
+    layers = [parse_descriptor(value, f"layer {number} of {what}") for number, value in enumerate(values, 1)]
     for number, layer in enumerate(layers, 1):
         refuse_layer(layer.media_type, number, blobs.where, present=blobs.has(layer.digest))
     data = blobs.read(descriptor, "the image config")
@@ -209,8 +215,13 @@ def read_image(
         platform=image_platform(stated, hint, wanted, blobs.where),
         config=config,
         layers=tuple(
-            Layer(layer, diff_id, blobs.opener(layer, f"layer {number} of {len(layers)}"))
-            for number, (layer, diff_id) in enumerate(zip(layers, diff_ids, strict=True), 1)
+            Layer(
+                layer,
+                diff_id,
+                blobs.opener(layer, f"layer {number} of {len(layers)}"),
+                annotations=parse_annotations(value),
+            )
+            for number, (layer, diff_id, value) in enumerate(zip(layers, diff_ids, values, strict=True), 1)
         ),
     )
 

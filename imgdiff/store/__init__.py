@@ -7,6 +7,7 @@ there and is made again. Several processes may share one directory.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import re
 import tempfile
@@ -98,20 +99,29 @@ class Store:
 
     # Layers ----------------------------------------------------------------------------------------------------------
 
-    def path(self, diff_id: str, suffix: str) -> Path:
-        """Return the file of a layer's ``index`` or ``pack``."""
-        if not _DIGEST.fullmatch(diff_id):
-            raise ValueError(f"{diff_id!r} is no diffID")
-        return self.layers / f"{diff_id.replace(':', '-')}.{_indexes.VERSION}.{suffix}"
+    def path(self, name: str, suffix: str) -> Path:
+        """Return the file of a layer's ``index`` or ``pack``: under its diffID, or the identity of a believed index."""
+        if name.partition(" ")[0] != name:
+            name = f"believed-{hashlib.sha256(name.encode()).hexdigest()}"
+        elif not _DIGEST.fullmatch(name):
+            raise ValueError(f"{name!r} is no diffID")
+        return self.layers / f"{name.replace(':', '-')}.{_indexes.VERSION}.{suffix}"
 
     def load_index(self, diff_id: str, rules: str = "") -> LayerIndex | None:
         """Return the index of the layer with this diffID, or None where it, its pack of texts or its facts are not
-        there, not whole, or not what was written, or a pass with other rules made it."""
-        if not _DIGEST.fullmatch(diff_id):
-            return None
-        index_path, pack_path = self.path(diff_id, "index"), self.path(diff_id, "pack")
+        there, not whole, or not what was written, or a pass with other rules made it. What it says was held against
+        the diffID: an index made of a table of contents is never returned."""
+        return self._load(diff_id, rules) if _DIGEST.fullmatch(diff_id) else None
+
+    def load_believed(self, diff_id: str, blob: str, contents: str, rules: str = "") -> LayerIndex | None:
+        """Return the index that was made of a table of contents: by its digest, the blob's, and the diffID that the
+        layer should have. None as for ``load_index``."""
+        return self._load(_indexes.believed_identity(diff_id, blob, contents), rules)
+
+    def _load(self, name: str, rules: str) -> LayerIndex | None:
+        index_path, pack_path = self.path(name, "index"), self.path(name, "pack")
         try:
-            indexed, checksum = _indexes.decode(index_path, diff_id)
+            indexed, checksum = _indexes.decode(index_path, name)
             pack = Pack(pack_path)
         except (OSError, ValueError):
             return None  # not there, or not to be believed: the layer is read again
@@ -164,8 +174,8 @@ class Store:
     def texts(self, layers: Iterable[LayerIndex | str]) -> PackTexts:
         """Return the texts that were kept of these layers (indexes or diffIDs), and of every directory that was
         indexed with this store. Valid until ``close``. Raises CacheError if a pack is gone."""
-        names = [layer if isinstance(layer, str) else layer.diff_id for layer in layers]
-        paths = [self.path(diff_id, "pack") for diff_id in dict.fromkeys(names) if diff_id] + self._loose
+        names = [layer if isinstance(layer, str) else _indexes.identity(layer) for layer in layers]
+        paths = [self.path(name, "pack") for name in dict.fromkeys(names) if name] + self._loose
         packs: list[Pack] = []
         try:
             for path in paths:
@@ -315,9 +325,10 @@ class LayerWriter:
         if not index.diff_id:
             self._store.adopt(self._temporary)
             return
-        self._temporary.replace(self._store.path(index.diff_id, "pack"))
+        name = _indexes.identity(index)
+        self._temporary.replace(self._store.path(name, "pack"))
         facts = tuple((kind, version, digest) for (kind, version), rows in self._facts.items() for digest in rows)
         with fresh(self._store.layers) as (file, temporary):
             file.write(_indexes.encode(_indexes.Indexed(index, self._rules, facts), checksum))
             file.flush()
-            temporary.replace(self._store.path(index.diff_id, "index"))
+            temporary.replace(self._store.path(name, "index"))

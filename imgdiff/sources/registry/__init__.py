@@ -59,7 +59,10 @@ def open_registry(reference: str, platform: str | None = None, options: Options 
             image = choose_platform(given, platform, blobs, manifest, f"the index of {name}", SCHEME)
         else:
             image = read_image(blobs, manifest, digest, None, wanted, reference=given, source=SCHEME)
-    layers = tuple(msgspec.structs.replace(layer, remote=True) for layer in image.layers)
+    layers = tuple(
+        msgspec.structs.replace(layer, remote=True, parts=registry.parts(layer.descriptor, number, len(image.layers)))
+        for number, layer in enumerate(image.layers, 1)
+    )
     return msgspec.structs.replace(image, layers=layers, transfer=registry)
 
 

@@ -6,9 +6,10 @@ import difflib
 import hashlib
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import BinaryIO, Final, cast
+from types import TracebackType
+from typing import BinaryIO, Final, Self, cast
 
 from imgdiff.errors import BlobError, ImageError, ServiceError, UnknownReferenceError
 from imgdiff.model import Descriptor
@@ -49,6 +50,7 @@ class Registry:
         self._fetched = 0
         self._layers: dict[str, int] = {}
         self._read: set[str] = set()
+        self._parts: dict[str, int] = {}
         self._streams: set[BlobStream] = set()
         self._stopped = False
 
@@ -60,7 +62,11 @@ class Registry:
 
     def saved(self) -> int:
         """Return how many bytes the layers have that were not read at all so far."""
-        return sum(size for digest, size in self._layers.items() if digest not in self._read and size > 0)
+        return sum(
+            max(0, size - self._parts.get(digest, 0))
+            for digest, size in self._layers.items()
+            if digest not in self._read and size > 0
+        )
 
     def stop(self) -> None:
         """Make every read that waits fail at once."""
@@ -206,21 +212,38 @@ class Registry:
         return partial(self._open, descriptor, what)
 
     def _open(self, descriptor: Descriptor, what: str) -> BinaryIO:
-        foreign = any(word in descriptor.media_type for word in _FOREIGN)
-        note = "it is foreign, and not kept by registries" if foreign else "push the image again, or ask for another"
-        opening = partial(self._request, digest=descriptor.digest)
-        stream = BlobStream(self, descriptor, f"{what} of {self.name.repository}", note, opening)
+        stream = BlobStream(
+            self,
+            descriptor,
+            f"{what} of {self.name.repository}",
+            _lacking(descriptor),
+            partial(self._request, digest=descriptor.digest),
+        )
         with self._lock:
             self._read.add(descriptor.digest)
+        return cast("BinaryIO", stream)
+
+    def parts(self, descriptor: Descriptor | None, number: int, count: int) -> Callable[[], Parts] | None:
+        """Return what gives parts of a layer's blob; None where its size is not stated."""
+        if descriptor is None or descriptor.size < 0:
+            return None
+        return partial(Parts, self, descriptor, f"layer {number} of {count} of {self.name.repository}")
+
+    def part(self, connection: Connection, descriptor: Descriptor, what: str, place: tuple[int, int]) -> BinaryIO:
+        """Open a part of a layer's blob over a connection: (offset, length)."""
+        request = partial(self._request, digest=descriptor.digest)
+        stream = BlobStream(self, descriptor, what, _lacking(descriptor), request, place, connection)
         return cast("BinaryIO", stream)
 
     def _request(self, connection: Connection, headers: Mapping[str, str], *, digest: str) -> Answer:
         return self.get(connection, f"blobs/{digest}", headers, stream=True)
 
-    def count(self, number: int) -> None:
-        """Count bytes that came."""
+    def count(self, number: int, part_of: str | None = None) -> None:
+        """Count bytes that came, and of which blob they are a part."""
         with self._lock:
             self._fetched += number
+            if part_of is not None:
+                self._parts[part_of] = self._parts.get(part_of, 0) + number
 
     def enter(self, stream: BlobStream) -> None:
         """Note a stream that may wait for the network."""
@@ -234,6 +257,34 @@ class Registry:
         """Note that a stream was closed."""
         with self._lock:
             self._streams.discard(stream)
+
+
+def _lacking(descriptor: Descriptor) -> str:
+    """Return the hint for a layer that is not there."""
+    foreign = any(word in descriptor.media_type for word in _FOREIGN)
+    return "it is foreign, and not kept by registries" if foreign else "push the image again, or ask for another"
+
+
+class Parts:
+    """Parts of a layer's blob, over one connection (``model.BlobParts``)."""
+
+    def __init__(self, registry: Registry, descriptor: Descriptor, what: str) -> None:
+        self._registry = registry
+        self._descriptor = descriptor
+        self._what = what
+        self._connection = registry.network.connect()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    def open(self, offset: int, length: int) -> BinaryIO:
+        """Return the bytes at an offset as a stream."""
+        return self._registry.part(self._connection, self._descriptor, self._what, (offset, length))
 
 
 class RegistryBlobs:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from imgdiff.errors import BlobError, ServiceError
+from imgdiff.errors import BlobError, RangeRefusedError, ServiceError
 from imgdiff.model import Descriptor
 from imgdiff.sources.registry import _trouble as trouble
 from imgdiff.sources.registry._http import Answer, Connection
@@ -19,29 +19,45 @@ Request = Callable[[Connection, Mapping[str, str]], Answer]
 
 _WORTH: Final = 1 << 20  # bytes after which failures count anew: a server that gives one byte at a time must end
 _PIECE: Final = 1 << 17  # bytes asked for at a time: a TLS record alone has 16 KB
+_WHOLE_ONLY: Final = (200, 400, 405, 416, 501)  # how servers answer that know no Range, or not this one
 _CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 
 class BlobStream(io.RawIOBase):
     """The stored bytes of one blob, in order. Their digest is the reader's to check, and so is their end.
 
+    With ``part``, an offset and a length, just these; then the connection can be another's, who closes it.
+
     Opening and reading raise BlobError where the registry lacks the blob or states another size than the manifest,
-    and ServiceError where it can't be reached, refuses, or breaks off too often.
+    RangeRefusedError where a part was asked for and the whole came, and ServiceError where it can't be reached,
+    refuses, or breaks off too often.
     """
 
-    def __init__(self, registry: Registry, descriptor: Descriptor, what: str, lacking: str, request: Request) -> None:
+    def __init__(
+        self,
+        registry: Registry,
+        descriptor: Descriptor,
+        what: str,
+        lacking: str,
+        request: Request,
+        part: tuple[int, int] | None = None,
+        connection: Connection | None = None,
+    ) -> None:
         super().__init__()
         self._registry = registry
         self._size = descriptor.size
         self._what = f"{what} ({descriptor.digest})"
         self._lacking = lacking
         self._request = request
-        self._offset = 0  # bytes that were given out
-        self._at = 0  # where the connection stands
+        self._part_of = None if part is None else descriptor.digest
+        start, self._end = (0, self._size) if part is None else (part[0], part[0] + part[1])
+        self._offset = start  # bytes that were given out, or lie before the part
+        self._at = start  # where the connection stands
         self._failures = 0
-        self._mark = 0  # where it broke off last
+        self._mark = start  # where it broke off last
         self._answer: Answer | None = None
-        self._connection = registry.network.connect()
+        self._own = connection is None
+        self._connection = connection or registry.network.connect()
         registry.enter(self)
         try:
             self._open()
@@ -56,6 +72,10 @@ class BlobStream(io.RawIOBase):
     def readinto(self, buffer: Any, /) -> int:
         """Fill a part of the buffer and return how many bytes that was; 0 at the end."""
         view = memoryview(buffer).cast("B")
+        if self._part_of is not None:
+            view = view[: self._end - self._offset]
+            if not view:
+                return 0
         while True:
             self._connection.check()
             if self._answer is None:
@@ -85,7 +105,8 @@ class BlobStream(io.RawIOBase):
         if not self.closed:
             self._registry.leave(self)
             self._drop()
-            self._connection.close()
+            if self._own:
+                self._connection.close()
         super().close()
 
     # ---------------------------------------------------------------------------------------------------------------
@@ -98,14 +119,14 @@ class BlobStream(io.RawIOBase):
         try:
             data = answer.stream.read(min(most, _PIECE))
         except trouble.LOST as error:
-            if self._at == self._size:
+            if self._at == self._end:
                 return b""
             self._broken(trouble.reason(error), error)
             return None
-        if not data and (self._at < self._offset or 0 <= self._at < self._size):
+        if not data and (self._at < self._offset or 0 <= self._at < self._end):
             self._broken("it ended too early", None)
             return None
-        self._registry.count(len(data))
+        self._registry.count(len(data), self._part_of)
         return data
 
     def _broken(self, why: str, cause: BaseException | None) -> None:
@@ -132,12 +153,17 @@ class BlobStream(io.RawIOBase):
 
     def _open(self) -> None:
         """Ask for the rest of the blob."""
-        headers = {"Range": f"bytes={self._offset}-"} if self._offset else {}
+        last = "" if self._part_of is None else self._end - 1
+        ranged = bool(self._offset or self._part_of)
+        headers = {"Range": f"bytes={self._offset}-{last}"} if ranged else {}
         answer = self._request(self._connection, headers)
-        if answer.status == 206 and self._offset:
+        if answer.status == 206 and ranged:
             self._check_range(answer)
             self._answer = answer
             self._at = self._offset
+        elif self._part_of is not None and answer.status in _WHOLE_ONLY:
+            answer.close()
+            raise RangeRefusedError(f"{self._what} comes whole or not at all: its registry takes no Range")
         elif answer.status == 200:
             self._check_length(answer)
             self._answer = answer
