@@ -93,7 +93,7 @@ class Indexed(msgspec.Struct, frozen=True):  # holds live objects: never seriali
     read: explanation.Read
     engine_made: tuple[str, ...] = ()  # caveats on what an engine makes in containers, of both images
     lost: frozenset[bytes] = frozenset()  # contents that a snapshot's layers had, which can't be read again
-    trusted: tuple[str, ...] = ()  # caveats on what tables of contents were believed
+    trusted: tuple[str, ...] = ()  # caveats on tables of contents that were believed, of both images
 
 
 def diff(
@@ -229,6 +229,7 @@ def index(
     own = tuple(indexes[:split]), tuple(indexes[split:])
     sides: tuple[Side, Side] = ("a", "b")
     records: attributing.Records = {}
+    trusted = () if trust is None else tuple(trust.caveats(images, own))
 
     def one(side: Side, image: Image, own: tuple[LayerIndex, ...], merged: Tree) -> Indexed:
         attribution = attributing.attribute(merged, texts, side, records)
@@ -243,7 +244,7 @@ def index(
             _reader(image, own, merged, real),
             tuple(engine_made),
             _lost(image, own, real),
-            () if trust is None else tuple(trust.caveats(side, image, own)),
+            trusted,
         )
 
     trees, engine_made = runtime.seen_alike(images, tree.flatten_both(*own))
@@ -551,7 +552,7 @@ def _caveats(
 ) -> list[str]:
     """Return what the verdict does not cover, by weight; what is true of every report last."""
     caveats = _profile_caveat(a, b, options, profile)
-    caveats += dict.fromkeys((*a.trusted, *b.trusted))
+    caveats += a.trusted
     for indexed in (a, b):
         if indexed.image.config is None:
             hint = "" if options.entry else "; --entry gives the command line"

@@ -242,6 +242,8 @@ def _check_names(table: Table, members: list[Listed], files: list[_File]) -> Non
 
 def _places(files: list[_File], end: int) -> dict[bytes, Place]:
     """Return where the contents lie. Raises UnfitError where they overlap, or lie outside."""
+    if not files:
+        return {}
     chunks = sorted(_extents(files))
     starts = sorted({offset for offset, *_ in chunks})
     following = dict(zip(starts, [*starts[1:], end], strict=True))

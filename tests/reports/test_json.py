@@ -72,3 +72,15 @@ def test_a_link_has_neither_digest_nor_size_and_a_move_no_effect() -> None:
 def test_the_same_report_gives_the_same_bytes() -> None:
     first = render(report(judged(b"opt/x.py")), "json", View())
     assert first == render(report(judged(b"opt/x.py")), "json", View(only=("torch",), loaded=True))
+
+
+def test_a_table_of_contents_is_there_where_it_was_believed() -> None:
+    said = report()
+    layers = len(said.image_a.layers)
+    believed = (("sha256:" + "1" * 64, 3, 4), *(None,) * (layers - 1))
+    image = msgspec.structs.replace(said.image_a, believed=believed)
+    found = json.loads(render(msgspec.structs.replace(said, image_a=image), "json", View()))
+    jsonschema.Draft202012Validator(schema()).validate(found)
+    first, *others = found["images"]["a"]["layers"]
+    assert first["table_of_contents"] == {"digest": "sha256:" + "1" * 64, "hashed": 3, "unhashed": 4}
+    assert not [layer for layer in (*others, *found["images"]["b"]["layers"]) if "table_of_contents" in layer]
