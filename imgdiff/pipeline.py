@@ -241,7 +241,7 @@ def index(
             attribution,
             ImageFacts(merged, texts, facts),
             texts,
-            _reader(image, own, merged, real),
+            _reader(image, own, merged, real, trust),
             tuple(engine_made),
             _lost(image, own, real),
             trusted,
@@ -269,7 +269,13 @@ def _lost(image: Image, indexes: Sequence[LayerIndex], real: Mapping[str, Layer]
     return frozenset(lost - held)
 
 
-def _reader(image: Image, indexes: Sequence[LayerIndex], merged: Tree, real: Mapping[str, Layer]) -> explanation.Read:
+def _reader(
+    image: Image,
+    indexes: Sequence[LayerIndex],
+    merged: Tree,
+    real: Mapping[str, Layer],
+    trust: Trust | None,
+) -> explanation.Read:
     """Return a function that reads whole contents of an image again by their digests: from where it can give single
     files, else layer by layer.
 
@@ -296,7 +302,7 @@ def _reader(image: Image, indexes: Sequence[LayerIndex], merged: Tree, real: Map
             while names:  # one name can stand for several contents of a layer, which a hard link keeps
                 members = {path: found.pop() for path, found in names.items()}
                 names = {path: found for path, found in names.items() if found}
-                for path, stream in read_contents(layer, members, layer_index.believed):
+                for path, stream in read_contents(layer, members, layer_index.believed, trust):
                     yield members[path], stream
 
     return read

@@ -9,13 +9,14 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
-from imgdiff.layer._believed import Known, Trust, index_believed, load_believed, vouched
+from imgdiff.layer._believed import Known, index_believed, load_believed
 from imgdiff.layer._content import RULES
 from imgdiff.layer._directory import index_directory
 from imgdiff.layer._indexing import index_archive
 from imgdiff.layer._reread import read_contents
 from imgdiff.layer._streams import groups, index_stream
 from imgdiff.layer._toc import Stated
+from imgdiff.layer._trust import Trust, vouched
 from imgdiff.model import Layer, LayerIndex
 from imgdiff.store import Store
 

@@ -16,6 +16,8 @@ from imgdiff.layer._names import clean
 from imgdiff.layer._parts import read_places
 from imgdiff.layer._sparse import MAX_HOLES
 from imgdiff.layer._tape import Tape
+from imgdiff.layer._toc_entries import EMPTY
+from imgdiff.layer._trust import Trust, places
 from imgdiff.model import BelievedContents, Layer
 
 
@@ -23,6 +25,7 @@ def read_contents(
     layer: Layer,
     wanted: Collection[bytes] | Mapping[bytes, bytes] | Mapping[bytes, bytes | None],
     believed: BelievedContents | None = None,
+    trust: Trust | None = None,
 ) -> Iterator[tuple[bytes, BinaryIO]]:
     """Stream one layer again and yield (path, content) of the regular files at the wanted paths.
 
@@ -36,18 +39,36 @@ def read_contents(
     blob and diffID are verified. Paths that are not there as regular files are left out.
 
     With ``believed``, the table of contents that the layer was indexed by, only the parts of the blob are read that
-    hold what is wanted, if a digest is given for each path.
+    hold what is wanted, if a digest is given for each path. With ``trust``, that is tried for a layer that was read
+    whole, too: what its table says of places is then held against digests that were found out.
     """
     digests: Mapping[bytes, bytes | None] = wanted if isinstance(wanted, Mapping) else dict.fromkeys(wanted)
     if not digests:
         return iter(())
     if layer.directory is not None:
         return read_directory(os.fsencode(layer.directory), digests)
-    if believed is not None and layer.descriptor is not None and layer.descriptor.digest == believed.blob:
-        stated = {path: digest for path, digest in digests.items() if digest is not None}
-        if layer.parts is not None and len(stated) == len(digests):
+    stated = {path: digest for path, digest in digests.items() if digest is not None}
+    if layer.parts is not None and layer.descriptor is not None and len(stated) == len(digests):
+        if believed is not None and layer.descriptor.digest == believed.blob:
             return _from_parts(layer, believed, stated)
+        if believed is None and trust is not None:
+            return _by_table(layer, stated)
     return _from_archive(layer, digests)
+
+
+def _by_table(layer: Layer, digests: Mapping[bytes, bytes]) -> Iterator[tuple[bytes, BinaryIO]]:
+    """Read files of a layer that was read whole before, by its table of contents if that is good for it."""
+    left = dict(digests)
+    table = places(layer)
+    if table is not None and all(digest in table.places or digest == EMPTY for digest in digests.values()):
+        try:
+            for path, file in read_places(layer, table, digests):
+                del left[path]
+                yield path, file
+        except (BlobError, RangeRefusedError):  # the layer was what its digest says: the table is not
+            yield from _from_archive(layer, left)
+    else:
+        yield from _from_archive(layer, left)
 
 
 def _from_parts(

@@ -16,6 +16,7 @@ from imgdiff.errors import BlobError
 from imgdiff.kinds import elf
 from imgdiff.layer import Trust, index_layers, read_contents
 from imgdiff.layer._content import RULES
+from imgdiff.layer._toc_entries import EMPTY
 from imgdiff.model import Unreadable
 from tests.layer.believing import (
     BIG,
@@ -33,7 +34,7 @@ from tests.layer.believing import (
 )
 from tests.layer.make import sha256
 from tests.support.images import Member
-from tests.support.tocs import CHUNKED, ESTARGZ, Built, Format, build
+from tests.support.tocs import CHUNKED, ESTARGZ, Built, Edit, Format, build
 
 
 @pytest.mark.parametrize("kind", FORMATS)
@@ -360,3 +361,41 @@ def test_layers_of_real_tools(name: str) -> None:
             for path, file in read_contents(source.layer(), digests, index.believed)
         }
         assert found == digests
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_files_of_a_layer_that_was_read_whole_are_read_again_by_its_table(kind: Format) -> None:
+    """Their digests are known, so nothing is believed: a table that is wrong is of no use, and no error."""
+    source = Source(build(MEMBERS, kind))
+    wanted = {b"usr/share/odd": hashlib.sha256(content(b"usr/share/odd")).digest(), b"usr/lib/empty": EMPTY}
+    expected = {path: content(path) for path in wanted}
+
+    def read(source: Source, **changed: Any) -> dict[bytes, bytes]:
+        layer = source.layer(**changed)
+        return {path: file.read() for path, file in read_contents(layer, wanted, None, Trust())}
+
+    assert (read(source), source.whole) == (expected, 0)
+    assert source.moved < len(source.built.blob) // 2
+    edits: list[tuple[Edit, int]] = [
+        (lambda entries: entries.pop(), 0),  # it lacks something that nobody wants
+        (lambda entries: entries.append({"type": "none"}), 1),
+        (lie_of_place, 1),
+    ]
+    for edit, whole in edits:
+        other = Source(build(MEMBERS, kind, edit=edit))
+        assert (read(other), other.whole) == (expected, whole)
+    assert (read(source, annotations={}), source.whole) == (expected, 1)
+    source.refuse = True
+    assert (read(source), source.whole) == (expected, 2)
+    assert [file.read() for _, file in read_contents(source.layer(), wanted)] == list(expected.values())
+
+
+def content(path: bytes) -> bytes:
+    return next(member.content for member in MEMBERS if member.path == path.decode())
+
+
+def lie_of_place(entries: list[dict[str, Any]]) -> None:
+    """Say of two files that each lies where the other does."""
+    one, other = (next(e for e in entries if e["name"] == name) for name in ("usr/share/odd", "usr/bin/tool"))
+    one["digest"], other["digest"] = other["digest"], one["digest"]
+    one["size"], other["size"] = other["size"], one["size"]
