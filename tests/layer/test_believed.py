@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from imgdiff.compression import decompressed
 from imgdiff.errors import BlobError
@@ -21,8 +23,11 @@ from imgdiff.model import Unreadable
 from tests.layer.believing import (
     BIG,
     FORMATS,
+    LIBRARY,
     MEMBERS,
+    PYC,
     RANDOM,
+    TEXT,
     Source,
     altered,
     believe,
@@ -399,3 +404,25 @@ def lie_of_place(entries: list[dict[str, Any]]) -> None:
     one, other = (next(e for e in entries if e["name"] == name) for name in ("usr/share/odd", "usr/bin/tool"))
     one["digest"], other["digest"] = other["digest"], one["digest"]
     one["size"], other["size"] = other["size"], one["size"]
+
+
+NAMES = st.sampled_from(
+    ["a.py", "b/c.pyc", "d", "bin/e", "l.so", "data.json", "x/.wh.y", "g/.wh..wh..opq", "./h", "/i"]
+)
+CONTENTS = st.sampled_from([b"", b"x", b"#!/bin/sh\n", LIBRARY, BIG[:200_000], TEXT[:90_000], PYC])
+ANY = st.builds(Member, NAMES, CONTENTS, mode=st.integers(0, 0o7777), mtime=st.integers(0, 1 << 31))
+
+
+@settings(max_examples=40)
+@given(st.lists(ANY, max_size=8, unique_by=lambda member: member.path), st.sampled_from(FORMATS), st.data())
+def test_law_the_index_is_that_of_the_layer_read_whole(
+    members: list[Member], kind: Format, data: st.DataObject
+) -> None:
+    chunk = data.draw(st.sampled_from([1 << 22, 50_000, 7_000]))
+    source = Source(build(members, kind, chunk=chunk, together=data.draw(st.sampled_from([0, 100_000]))))
+    with store() as opened, store() as other:
+        index = believe(source, opened)
+        (read,) = index_layers([source.layer()], other)
+        assert index.believed is not None
+        assert (plain(index), kept(index, opened)) == (plain(read), kept(read, other))
+        assert elf_facts(index, opened) == elf_facts(read, other)

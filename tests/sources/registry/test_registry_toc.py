@@ -291,6 +291,21 @@ def test_an_image_on_disk_changes_nothing(proxy: Proxy, tmp_path: Path) -> None:
     assert said(report) == said(compare((a, b), tmp_path / "other", trust=False))
 
 
+def test_the_table_is_no_difference_that_bears(tmp_path: Path) -> None:
+    """In eStargz it is a file of the image, in the working directory where that is the root, and no two builds have the
+    same one."""
+    sides = []
+    for side, text in (("a", b"X = 1\n"), ("b", b"X = 2\n")):
+        members = app(b"1", more=[Member("srv/app/unused.py", text)])
+        config = {**SETTINGS, "WorkingDir": "/", "Env": ["PATH=/usr/bin", "PYTHONPATH=/srv"]}
+        write_built(tmp_path / side, [build(members, "eStargz")], config, "t")
+        sides.append(f"oci:{tmp_path / side}:t")
+    report = pipeline.diff(sides[0], sides[1], pipeline.Options(cache=False, jobs=1))
+    levels = {change.change.path: change.load["main"].level for change in report.changes}
+    assert levels == {b"stargz.index.json": "outside", b"srv/app/unused.py": "unreached"}
+    assert report.verdict.outcome == "killed"
+
+
 def test_the_command_line(proxy: Proxy, tmp_path: Path) -> None:
     a, b = pair(proxy, tmp_path, "command", "zstd:chunked")
     shell = Shell(tmp_path)
