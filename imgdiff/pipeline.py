@@ -105,8 +105,8 @@ def diff(
     with _no_collector(), open_store(options) as store:
         image_a, image_b = (opened(reference, options) for reference in (reference_a, reference_b))
         images = _alike(image_a, image_b)
-        contents = [vouched(layer) for image in images for layer in image.layers] if options.trust_toc else None
-        pair = recall.key(images, (options.entry, options.roles, options.accept, options.profile, contents))
+        trusted = [_trusted(image) for image in images] if options.trust_toc else None
+        pair = recall.key(images, (options.entry, options.roles, options.accept, options.profile, trusted))
         known = None if pair is None else recall.load(store, pair, images, tuple(configs.redact_argv(options.argv)))
         if known is not None:
             return encodable(known)
@@ -114,6 +114,12 @@ def diff(
         if pair is not None:
             recall.save(store, pair, report)
         return report
+
+
+def _trusted(image: Image) -> object:
+    """Return what decides, where tables of contents are believed, what is, and what is said of it."""
+    blobs = [None if layer.descriptor is None else layer.descriptor.digest for layer in image.layers]
+    return image.transfer is None, blobs, [vouched(layer) for layer in image.layers]
 
 
 def _fresh(images: tuple[Image, Image], store: Store, options: Options, progress: Progress | None) -> Report:
