@@ -301,6 +301,14 @@ def _allowed(data: bytes) -> set[int]:
     return allowed
 
 
+def test_a_file_that_is_cut_behind_what_is_mapped_is_no_noise() -> None:
+    whole = small()
+    end = max(segment["p_offset"] + segment["p_filesz"] for segment in ELFFile(BytesIO(whole)).iter_segments())
+    for size in (end, end + 1, len(whole) - 1):
+        assert delta(whole, whole[:size]).effect == "code", size
+        assert delta(whole[:size], whole).effect == "code", size
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_rubbish_never_raises(data: st.DataObject) -> None:

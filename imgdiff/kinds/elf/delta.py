@@ -120,6 +120,8 @@ def _obstacle(one: File, other: File) -> str | None:
     for file in (one, other):
         if file.parts.head.type not in (layout.ET_EXEC, layout.ET_DYN) or not file.loads:
             return "A file that is no program or shared object has no segments to prove anything with."
+        if file.parts.head.shoff >= file.size:  # strip leaves no such header: it was cut off, by accident perhaps
+            return "The section headers of one of the two would lie behind its end: it is cut short."
     if _blank_header(one) != _blank_header(other):
         return "The ELF headers differ."
     table = head.phoff, head.phentsize * head.phnum
