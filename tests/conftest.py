@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 from typing import Any
 
@@ -11,6 +12,9 @@ from hypothesis import settings
 
 settings.register_profile("imgdiff", deadline=None)
 settings.load_profile("imgdiff")
+
+# A job in the background of a shell without job control ignores interrupts, and so would every process of a test.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Reasons to skip that no package could mend: what root can't be refused, other minors of Python (recordings of theirs
 # are tested everywhere), and file systems without extended attributes.
