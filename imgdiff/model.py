@@ -151,6 +151,22 @@ class ImageConfig(msgspec.Struct, frozen=True):
     raw: dict[str, Any] = {}
 
 
+class Wheel(msgspec.Struct, frozen=True):
+    """A wheel (PyPA "Binary distribution format") that stands for one side, as its METADATA names it.
+
+    ``name`` is normalised (PEP 503), ``info`` the name of its dist-info directory. ``digest`` (``sha256:HEX``) and
+    ``size`` in bytes are those of the file. The image's one layer has its files by where an installer puts them:
+    ``site-packages/`` (purelib and platlib), ``bin/`` (scripts), ``include/`` (headers) and ``data/``; none of these
+    names is one of the image that it is installed in.
+    """
+
+    name: str
+    version: str
+    info: bytes
+    digest: str
+    size: int
+
+
 class Image(msgspec.Struct, frozen=True):
     """One image as its source describes it. ``config`` is None where the source has none (a root file system),
     ``transfer`` where no byte comes over a network.
@@ -160,7 +176,7 @@ class Image(msgspec.Struct, frozen=True):
     gives the same image as one merged layer, for when its layers turn out not to be there. ``contained`` is set where
     the tree is a container's, with what its engine makes in each (``imgdiff.runtime``), and ``mounts`` is what lies
     over it. ``caveats`` are sentences for the report; "{side}" in them is replaced by a or b. ``snapshot`` is set where
-    the image is read from one.
+    the image is read from one, ``wheel`` where it is no image but a wheel.
     """
 
     reference: str
@@ -177,6 +193,7 @@ class Image(msgspec.Struct, frozen=True):
     mounts: tuple[Mount, ...] = ()
     caveats: tuple[str, ...] = ()
     snapshot: ImageSnapshot | None = None
+    wheel: Wheel | None = None
 
 
 FileType = Literal["file", "dir", "symlink", "hardlink", "char", "block", "fifo"]

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from imgdiff.errors import ImageError, ServiceError, UnknownReferenceError
 from imgdiff.model import Image
-from imgdiff.sources import archive, daemon, layout, registry, rootfs, snapshot
+from imgdiff.sources import archive, daemon, layout, registry, rootfs, snapshot, wheel
 from imgdiff.sources._files import reason
 from imgdiff.sources._names import without_login
 from imgdiff.sources._platform import parse_platform
@@ -34,7 +34,13 @@ class Source(Protocol):
         """Return the image."""
 
 
-SOURCES: tuple[Source, ...] = (layout, snapshot, archive, rootfs)  # the first that recognises a reference reads it
+SOURCES: tuple[Source, ...] = (
+    layout,
+    snapshot,
+    wheel,
+    archive,
+    rootfs,
+)  # the first that recognises a reference reads it
 _ENGINES: dict[str, daemon.Kind] = {"docker": "docker", "docker-daemon": "docker", "podman": "podman"}
 
 
@@ -43,7 +49,7 @@ def open_image(reference: str, platform: str | None = None, *, insecure: bool = 
 
     - ``[scheme:]path[:tag][@digest]`` where the path exists. A bare path is recognised by what lies there. Schemes:
       ``oci``, ``oci-archive``, ``docker-archive``, ``dir`` (skopeo's layout where there is a manifest.json, else a root
-      file system), ``rootfs``, ``snapshot``. A path that exists wins over a tag, and over a name.
+      file system), ``rootfs``, ``snapshot``, ``wheel``. A path that exists wins over a tag, and over a name.
     - A bare name, ``[host[:port]/]name[:tag][@digest]`` or an image ID: looked for in the local docker engine, then in
       podman, then in its registry.
     - ``docker:NAME``, ``podman:NAME``, ``registry:NAME`` (or ``docker://NAME``) and ``container:NAME`` say it outright.
