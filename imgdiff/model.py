@@ -151,13 +151,22 @@ class ImageConfig(msgspec.Struct, frozen=True):
     raw: dict[str, Any] = {}
 
 
+WHEEL_TOPS: Mapping[str, str] = {
+    "purelib": "site-packages",
+    "platlib": "site-packages",
+    "scripts": "bin",
+    "headers": "include",
+    "data": "data",
+}
+"""Where a wheel's layer has the files of each scheme of its ``.data`` directory."""
+
+
 class Wheel(msgspec.Struct, frozen=True):
     """A wheel (PyPA "Binary distribution format") that stands for one side, as its METADATA names it.
 
     ``name`` is normalised (PEP 503), ``info`` the name of its dist-info directory. ``digest`` (``sha256:HEX``) and
-    ``size`` in bytes are those of the file. The image's one layer has its files by where an installer puts them:
-    ``site-packages/`` (purelib and platlib), ``bin/`` (scripts), ``include/`` (headers) and ``data/``; none of these
-    names is one of the image that it is installed in.
+    ``size`` in bytes are those of the file. The image's one layer has its files below the directories of
+    :data:`WHEEL_TOPS`, what is in no ``.data`` directory below ``site-packages``: none is a path of the image.
     """
 
     name: str

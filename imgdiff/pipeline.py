@@ -10,7 +10,19 @@ from typing import BinaryIO
 
 import msgspec
 
-from imgdiff import about, engines, explanation, recall, resolution, runtime, sources, tree, verdict, versions
+from imgdiff import (
+    about,
+    engines,
+    explanation,
+    installation,
+    recall,
+    resolution,
+    runtime,
+    sources,
+    tree,
+    verdict,
+    versions,
+)
 from imgdiff import attribution as attributing
 from imgdiff import config as configs
 from imgdiff.comparison import compare
@@ -51,6 +63,7 @@ from imgdiff.trace import trace
 from imgdiff.trace.entry import split_entry
 
 _LOADER_CACHE = b"etc/ld.so.cache"
+_WHEEL_TYPE = "application/zip"
 SNAPSHOT_RULES = f"kept {KEPT_VERSION} elf {elf.VERSION} {FACTS_RULES}"
 """The versions of all that a snapshot holds."""
 ACCEPTABLE: frozenset[str] = frozenset({"dormant"})
@@ -94,6 +107,8 @@ class Indexed(msgspec.Struct, frozen=True):  # holds live objects: never seriali
     engine_made: tuple[str, ...] = ()  # caveats on what an engine makes in containers, of both images
     lost: frozenset[bytes] = frozenset()  # contents that a snapshot's layers had, which can't be read again
     trusted: tuple[str, ...] = ()  # caveats on tables of contents that were believed, of both images
+    own: Tree | None = None  # what the source itself holds, where the tree is another image with a wheel installed
+    installed: installation.Installed | None = None  # on both sides where one is a wheel
 
 
 def diff(
@@ -104,6 +119,7 @@ def diff(
     _check(options)
     with _no_collector(), open_store(options) as store:
         image_a, image_b = (opened(reference, options) for reference in (reference_a, reference_b))
+        _check_wheels(image_a, image_b)
         images = _alike(image_a, image_b)
         trusted = [_trusted(image) for image in images] if options.trust_toc else None
         pair = recall.key(images, (options.entry, options.roles, options.accept, options.profile, trusted))
@@ -142,6 +158,14 @@ def opened(reference: str, options: Options) -> Image:
             "make it again with this version and this Python, or compare it with those that made it",
         )
     return msgspec.structs.replace(image, reference=configs.redact_text(image.reference))
+
+
+def _check_wheels(a: Image, b: Image) -> None:
+    if a.wheel is not None and b.wheel is not None:
+        raise UsageError(
+            "both references are wheels, and nothing says which of their files a process loads",
+            "name an image that has one of them installed: imgdiff WHEEL IMAGE",
+        )
 
 
 def _alike(a: Image, b: Image) -> tuple[Image, Image]:
@@ -254,8 +278,40 @@ def index(
         )
 
     trees, engine_made = runtime.seen_alike(images, tree.flatten_both(*own))
-    a, b = map(one, sides, images, own, trees)
-    return a, b
+    if images[0].wheel is None and images[1].wheel is None:
+        a, b = map(one, sides, images, own, trees)
+        return a, b
+    at = 0 if images[0].wheel is not None else 1
+    wheel, holder = (one(sides[i], images[i], own[i], trees[i]) for i in (at, 1 - at))
+    pair = _install(wheel, holder, facts, records)
+    return pair if at == 0 else (pair[1], pair[0])
+
+
+def _install(wheel: Indexed, image: Indexed, facts: Facts, records: attributing.Records) -> tuple[Indexed, Indexed]:
+    """Return both sides with the wheel's as what the image would be, were the wheel installed in it."""
+    assert wheel.image.wheel is not None
+    installed = installation.install(
+        wheel.image.wheel, wheel.tree, image.tree, image.attribution, image.texts, wheel.side, image.image.reference
+    )
+    packed = {entry.digest for entry in wheel.tree.entries.values()}
+
+    def read(digests: Collection[bytes]) -> Iterator[tuple[bytes, BinaryIO]]:
+        yield from wheel.read([digest for digest in digests if digest in packed])
+        yield from image.read([digest for digest in digests if digest not in packed])
+
+    replaced = msgspec.structs.replace(
+        wheel,
+        image=msgspec.structs.replace(wheel.image, config=image.image.config),
+        tree=installed.tree,
+        attribution=attributing.attribute(installed.tree, installed.texts, wheel.side, records),
+        facts=ImageFacts(installed.tree, installed.texts, facts),
+        texts=installed.texts,
+        read=read,
+        lost=image.lost - packed,
+        own=wheel.tree,
+        installed=installed,
+    )
+    return replaced, msgspec.structs.replace(image, texts=installed.texts, installed=installed)
 
 
 def _whole(image: Image, missing: Collection[str]) -> Image:
@@ -323,17 +379,8 @@ def _compare(a: Indexed, b: Indexed, store: Store, options: Options) -> Report:
     profile = _profile(a, b, options)
     claim = _claim(profile, options)
     accepted: frozenset[Level] = frozenset(level for level in ("dormant",) if level in options.accept)
-    comparison = compare(
-        a.tree,
-        a.attribution,
-        b.tree,
-        b.attribution,
-        attributing.owner_roots(a.attribution, a.tree),
-        attributing.owner_roots(b.attribution, b.tree),
-    )
-    trace_a, trace_b = (
-        trace(x.tree, x.attribution, x.facts, x.image.config, profile, options.entry, x.side) for x in (a, b)
-    )
+    comparison = _compared(a, b)
+    trace_a, trace_b = _traces(a, b, profile, options)
     explained = explanation.explain(comparison, _side(a), _side(b), store)
     sides = [(x.attribution, x.facts, found) for x, found in ((a, trace_a), (b, trace_b))]
     changes = versions.weigh_versions(explained.changes, sides, profile)
@@ -348,9 +395,54 @@ def _compare(a: Indexed, b: Indexed, store: Store, options: Options) -> Report:
         config,
         blindspots,
         _caveats(a, trace_a, b, trace_b, judged, claim, options, profile),
-        unread=bool(comparison.blindspots) or _left_out(a, b) or any(spot.what == runtime.MOUNT for spot in blindspots),
+        unread=bool(comparison.blindspots)
+        or _left_out(a, b)
+        or any(spot.what == runtime.MOUNT and _touches(spot, a.installed) for spot in blindspots),
+        scope=None if a.installed is None else _scope(a, b),
     )
     return _report(a, trace_a, b, trace_b, comparison, findings, profile, claim, accepted, options)
+
+
+def _traces(a: Indexed, b: Indexed, profile: Profile, options: Options) -> tuple[Trace, Trace]:
+    def one(x: Indexed) -> Trace:
+        return trace(x.tree, x.attribution, x.facts, x.image.config, profile, options.entry, x.side)
+
+    if a.installed is not None and a.installed.unchanged:  # they are one image
+        both = one(a if a.own is None else b)
+        return both, both
+    return one(a), one(b)
+
+
+def _compared(a: Indexed, b: Indexed) -> Comparison:
+    """Return what differs; where one side is a wheel, only its own files have owners, and are counted."""
+    installed = a.installed
+    attributions = [x.attribution for x in (a, b)]
+    if installed is not None:
+        claims = [
+            {path: owners for path, owners in each.claims.items() if path in installed.paths} for each in attributions
+        ]
+        attributions = [
+            msgspec.structs.replace(each, claims=own) for each, own in zip(attributions, claims, strict=True)
+        ]
+    roots = [attributing.owner_roots(own, x.tree) for own, x in zip(attributions, (a, b), strict=True)]
+    found = compare(a.tree, attributions[0], b.tree, attributions[1], roots[0], roots[1])
+    if installed is None:
+        return found
+    return msgspec.structs.replace(
+        found,
+        tallies=tuple(tally for tally in found.tallies if tally.files_a or tally.files_b),
+        blindspots=tuple(spot for spot in found.blindspots if _touches(spot, installed)),
+    )
+
+
+def _touches(spot: Blindspot, installed: installation.Installed | None) -> bool:
+    """Tell whether a blindspot could hide something of what is compared: at, above or below a path of it."""
+    if installed is None or spot.path is None:
+        return True
+    path = spot.path
+    if any(site.startswith(path + b"/") for site in installed.sites) or path in installed.paths:
+        return True
+    return any(each.startswith(path + b"/") or path.startswith(each + b"/") for each in installed.paths)
 
 
 def _side(indexed: Indexed) -> explanation.OneSide:
@@ -509,15 +601,27 @@ def _blindspots(
             levels = {role: side.roles[role].evidence(spot.path).level for role in roles}
             blocked = tuple(role for role in roles if levels[role] not in ("unreached", "outside"))
         spots.append(msgspec.structs.replace(spot, roles=blocked))
+    spots = _of_image(spots, a, b)
     return tuple(
         sorted(dict.fromkeys(spots), key=lambda spot: (spot.image or "", spot.path or b"", spot.what, spot.reason))
     )
 
 
+def _of_image(spots: list[Blindspot], a: Indexed, b: Indexed) -> list[Blindspot]:
+    """Leave out what is said of a wheel's side and is the image's: it is that image, but for the wheel."""
+    if a.installed is None:
+        return spots
+    wheel, image = (a.side, b.side) if a.own is not None else (b.side, a.side)
+    others = {spot for spot in spots if spot.image == image}
+    return [spot for spot in spots if spot.image != wheel or msgspec.structs.replace(spot, image=image) not in others]
+
+
 def _left_out(a: Indexed, b: Indexed) -> bool:
     """Tell whether something of an image did not get into its tree, which then can't be proven equal to the other."""
-    if not a.tree.blindspots and not b.tree.blindspots:
+    if not any(_touches(spot, a.installed) for x in (a, b) for spot in x.tree.blindspots):
         return False
+    if a.installed is not None:
+        return True
     content_a, content_b = ([layer.diff_id for layer in x.indexes] for x in (a, b))
     return content_a != content_b or not all(content_a)  # a directory states no diffID
 
@@ -565,8 +669,10 @@ def _caveats(
     """Return what the verdict does not cover, by weight; what is true of every report last."""
     caveats = _profile_caveat(a, b, options, profile)
     caveats += a.trusted
+    if a.installed is not None:
+        caveats = [*_scope_caveats(a, trace_a, b, trace_b), *caveats]
     for indexed in (a, b):
-        if indexed.image.config is None:
+        if indexed.image.config is None and indexed.own is None:
             hint = "" if options.entry else "; --entry gives the command line"
             caveats.append(
                 f"{indexed.side} is a root file system without a config: entry point, ENV, user and working directory "
@@ -595,6 +701,69 @@ def _caveats(
         "given when the container is started."
     )
     return caveats
+
+
+# --------------------------------------------------------------------------------------------------------------------
+# A wheel as one side
+# --------------------------------------------------------------------------------------------------------------------
+
+
+def _sides_of_wheel(a: Indexed, trace_a: Trace, b: Indexed, trace_b: Trace) -> tuple[Indexed, Indexed, Trace]:
+    """Return the wheel's side, the image's, and the image's trace."""
+    return (a, b, trace_b) if a.own is not None else (b, a, trace_a)
+
+
+def _scope(a: Indexed, b: Indexed) -> str:
+    """Return the sentence for a wheel of which nothing differs."""
+    wheel, image = (a, b) if a.own is not None else (b, a)
+    assert wheel.image.wheel is not None
+    own = wheel.image.wheel
+    return f"{image.side} holds exactly the files of the wheel {own.name} {own.version}, with what an installer makes."
+
+
+def _scope_caveats(a: Indexed, trace_a: Trace, b: Indexed, trace_b: Trace) -> Iterator[str]:
+    """Say what was compared, and what was taken for an installer's."""
+    wheel, image, found = _sides_of_wheel(a, trace_a, b, trace_b)
+    installed, own = wheel.installed, wheel.image.wheel
+    assert installed is not None
+    assert own is not None
+    files = {path for path, entry in image.tree.entries.items() if entry.type in ("file", "symlink")}
+    compared = len(files & installed.paths)
+    sites = ", ".join("/" + site.decode("utf-8", "backslashreplace") for site in installed.sites)
+    yield (
+        f"Only {own.name} is compared: {compared:,} files of {image.side} ({sites}) with the wheel; the other "
+        f"{len(files) - compared:,} files of {image.side}, and its config, are out of scope."
+    )
+    others = [version for version in installed.versions if version != own.version]
+    if others:
+        yield f"The wheel is {own.name} {own.version}, and {image.side} has {' and '.join(others)}."
+    if installed.made:
+        made = ", ".join(f"{what} ({count:,})" for what, count in sorted(installed.made.items()))
+        yield f"{image.side} has what an installer makes, which is no difference and not counted as one: {made}."
+    yield from installed.caveats
+    packages = {name for each in image.attribution.distributions if each.name == own.name for name in each.packages}
+    elsewhere: dict[str, list[str]] = {}
+    for role, traced in sorted(found.roles.items()):
+        for name in sorted(packages):
+            resolved = traced.modules.get(name)
+            if resolved is not None and resolved[1].path not in installed.paths:
+                place = "/" + resolved[1].path.decode("utf-8", "backslashreplace")
+                elsewhere.setdefault(f"{name} from {place}", []).append(role)
+    for what, roles in elsewhere.items():
+        yield f"Not this distribution's file is loaded by {', '.join(roles)}: {what}."
+
+
+def _integrity(indexed: Indexed, found: Trace) -> Iterator[Integrity]:
+    """Yield what does not fit in an image, or in a wheel; of an image that is held against a wheel, what concerns that
+    distribution."""
+    if indexed.own is not None:
+        assert indexed.installed is not None
+        yield from indexed.installed.packed
+        return
+    for note in (*indexed.attribution.integrity, *found.integrity):
+        installed = indexed.installed
+        if installed is None or note.owner in installed.names or note.path in installed.paths:
+            yield note
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -632,12 +801,7 @@ def _report(
         for judged in findings.changes
     ]
     named.sort(key=_order)
-    integrity: tuple[Integrity, ...] = (
-        *a.attribution.integrity,
-        *trace_a.integrity,
-        *b.attribution.integrity,
-        *trace_b.integrity,
-    )
+    integrity = [*_integrity(a, trace_a), *_integrity(b, trace_b)]
     return Report(
         version=about.VERSION,
         argv=tuple(configs.redact_argv(options.argv)),
@@ -672,11 +836,15 @@ def _order(judged: JudgedChange) -> tuple[bool, bytes, bytes, bytes]:
 
 def _summary(indexed: Indexed) -> ImageSummary:
     image = indexed.image
-    entries = indexed.tree.entries.values()
-    hardlinks = indexed.tree.hardlinks
-    layers = []
+    held = indexed.tree if indexed.own is None else indexed.own
+    entries = held.entries.values()
+    hardlinks = held.hardlinks
+    layers: list[tuple[str, str | None, int, str]] = []
     for layer, layer_index in zip(image.layers, indexed.indexes, strict=True):
         descriptor = layer.descriptor
+        if image.wheel is not None:
+            layers.append((layer_index.diff_id, image.wheel.digest, image.wheel.size, _WHEEL_TYPE))
+            continue
         layers.append(
             (
                 layer_index.diff_id,

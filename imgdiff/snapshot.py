@@ -50,6 +50,10 @@ def take(
         image = pipeline.opened(reference, options)
         if image.snapshot is not None:
             raise UsageError(f"{reference} is a snapshot already", "copy the file, or name the image that it is of")
+        if image.wheel is not None:
+            raise UsageError(
+                f"{reference} is a wheel, and a snapshot is of an image", "keep the wheel itself, it is small enough"
+            )
         facts = Facts(store, options.jobs)
         try:
             image, indexes = _index(image, store, progress, options.jobs)

@@ -21,9 +21,20 @@ from imgdiff.owners._environments import find_environments
 from imgdiff.owners._installed import places, site_directories, versionless_path
 from imgdiff.owners._integrity import check as check_integrity
 from imgdiff.owners._ledger import Ledger
-from imgdiff.owners._record import Rows
+from imgdiff.owners._metadata import read_entry_points
+from imgdiff.owners._record import Rows, read_record
 
-__all__ = ["FINDERS", "KEPT_PATTERNS", "Ledger", "Rows", "check_integrity", "open_ledger", "versionless_path"]
+__all__ = [
+    "FINDERS",
+    "KEPT_PATTERNS",
+    "Ledger",
+    "Rows",
+    "check_integrity",
+    "open_ledger",
+    "read_entry_points",
+    "read_record",
+    "versionless_path",
+]
 
 # Each finder claims what its kind of owner lists. Several owners of a file are all named; the last two only take what
 # is left. To add a kind of owner: one module, one line here.

@@ -66,10 +66,14 @@ def versionless(folder: bytes) -> bytes:
 
 def entry_points(ledger: Ledger, info: bytes) -> tuple[EntryPoint, ...]:
     """Return the (group, name, value) lines of entry_points.txt in their order (PyPA "Entry points")."""
-    text = ledger.text(info + b"/entry_points.txt")
+    return read_entry_points(ledger.text(info + b"/entry_points.txt") or b"")
+
+
+def read_entry_points(text: bytes) -> tuple[EntryPoint, ...]:
+    """Return the (group, name, value) lines of an entry_points.txt in their order."""
     found: list[EntryPoint] = []
     group = ""
-    for raw in (text or b"").splitlines():
+    for raw in text.splitlines():
         line = text_of(raw).strip()
         if not line or line[0] in "#;":
             continue

@@ -24,7 +24,7 @@ from typing import BinaryIO, Final, cast
 import msgspec
 
 from imgdiff.errors import BlobError, ImageError, ImgdiffError, UnknownReferenceError
-from imgdiff.model import Image, Layer, Wheel
+from imgdiff.model import WHEEL_TOPS, Image, Layer, Wheel
 from imgdiff.sources._files import open_regular, reason
 from imgdiff.sources._platform import UNKNOWN
 from imgdiff.sources._reference import Reference
@@ -32,13 +32,6 @@ from imgdiff.sources._text import listed, shown
 
 SCHEMES: tuple[str, ...] = ("wheel",)
 
-_TOPS: Final = {
-    "purelib": "site-packages",
-    "platlib": "site-packages",
-    "scripts": "bin",
-    "headers": "include",
-    "data": "data",
-}
 _PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1  # general purpose bit flag (APPNOTE.TXT 4.4.4)
 _MAX_MEMBERS = 1_000_000
@@ -193,10 +186,10 @@ def _place(info: zipfile.ZipInfo, where: str) -> tuple[str, zipfile.ZipInfo, boo
     if not first.endswith(".data") or not rest:
         return f"site-packages/{info.filename}", info, executable
     scheme, _, rest = rest.partition("/")
-    if scheme not in _TOPS or not rest:
-        known = ", ".join(sorted(_TOPS))
+    if scheme not in WHEEL_TOPS or not rest:
+        known = ", ".join(sorted(WHEEL_TOPS))
         raise ImageError(f"{where} holds {shown(info.filename)}, and a .data directory has {known} alone")
-    return f"{_TOPS[scheme]}/{rest}", info, executable or scheme == "scripts"
+    return f"{WHEEL_TOPS[scheme]}/{rest}", info, executable
 
 
 def _described(
