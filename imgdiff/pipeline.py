@@ -57,12 +57,14 @@ from imgdiff.model import (
     Tree,
 )
 from imgdiff.naming import owner_rows, unique_names
+from imgdiff.sources import WHEEL_VERSION
 from imgdiff.store import Store
 from imgdiff.surrogates import encodable
 from imgdiff.trace import trace
 from imgdiff.trace.entry import split_entry
 
 _LOADER_CACHE = b"etc/ld.so.cache"
+_WHEELS = "wheel"  # what the tars of wheels are known under
 _WHEEL_TYPE = "application/zip"
 SNAPSHOT_RULES = f"kept {KEPT_VERSION} elf {elf.VERSION} {FACTS_RULES}"
 """The versions of all that a snapshot holds."""
@@ -226,7 +228,7 @@ def open_store(options: Options) -> Iterator[Store]:
 
 
 def index(
-    images: tuple[Image, Image],
+    pair: tuple[Image, Image],
     store: Store,
     facts: Facts,
     progress: Progress | None,
@@ -235,6 +237,7 @@ def index(
 ) -> tuple[Indexed, Indexed]:
     """Read both images' layers, each once, and say what stands where and whose it is. With ``trust``, tables of
     contents are believed."""
+    images = _known_layers(pair[0], store), _known_layers(pair[1], store)
     layers = [layer for image in images for layer in image.layers]
 
     def stop() -> None:
@@ -250,6 +253,8 @@ def index(
             raise
         return index((whole[0], whole[1]), store, facts, progress, jobs, trust)
     split = len(images[0].layers)
+    _remember_layer(images[0], indexes[:split], store)
+    _remember_layer(images[1], indexes[split:], store)
     for image in images:
         if image.snapshot is not None:
             store.borrow(image.snapshot)
@@ -283,8 +288,26 @@ def index(
         return a, b
     at = 0 if images[0].wheel is not None else 1
     wheel, holder = (one(sides[i], images[i], own[i], trees[i]) for i in (at, 1 - at))
-    pair = _install(wheel, holder, facts, records)
-    return pair if at == 0 else (pair[1], pair[0])
+    wheel, holder = _install(wheel, holder, facts, records)
+    return (wheel, holder) if at == 0 else (holder, wheel)
+
+
+def _known_layers(image: Image, store: Store) -> Image:
+    """Return a wheel with the diffID that the tar of it was once found to have, and any image as it is."""
+    if image.wheel is None:
+        return image
+    key = image.wheel.digest.encode()
+    found = store.facts(_WHEELS, WHEEL_VERSION, [key]).get(key)
+    if found is None:
+        return image
+    layers = tuple(msgspec.structs.replace(layer, diff_id=found.decode("ascii")) for layer in image.layers)
+    return msgspec.structs.replace(image, layers=layers)
+
+
+def _remember_layer(image: Image, indexes: Sequence[LayerIndex], store: Store) -> None:
+    if image.wheel is not None and image.layers[0].diff_id is None:
+        row = {image.wheel.digest.encode(): indexes[0].diff_id.encode("ascii")}
+        store.put_facts(_WHEELS, WHEEL_VERSION, row)
 
 
 def _install(wheel: Indexed, image: Indexed, facts: Facts, records: attributing.Records) -> tuple[Indexed, Indexed]:
@@ -395,10 +418,10 @@ def _compare(a: Indexed, b: Indexed, store: Store, options: Options) -> Report:
         config,
         blindspots,
         _caveats(a, trace_a, b, trace_b, judged, claim, options, profile),
-        unread=bool(comparison.blindspots)
+        unread=any(_touches(spot, a.installed) for spot in comparison.blindspots)
         or _left_out(a, b)
         or any(spot.what == runtime.MOUNT and _touches(spot, a.installed) for spot in blindspots),
-        scope=None if a.installed is None else _scope(a, b),
+        equal=None if a.installed is None else a.installed.equal(b.side if a.own is not None else a.side),
     )
     return _report(a, trace_a, b, trace_b, comparison, findings, profile, claim, accepted, options)
 
@@ -416,14 +439,7 @@ def _traces(a: Indexed, b: Indexed, profile: Profile, options: Options) -> tuple
 def _compared(a: Indexed, b: Indexed) -> Comparison:
     """Return what differs; where one side is a wheel, only its own files have owners, and are counted."""
     installed = a.installed
-    attributions = [x.attribution for x in (a, b)]
-    if installed is not None:
-        claims = [
-            {path: owners for path, owners in each.claims.items() if path in installed.paths} for each in attributions
-        ]
-        attributions = [
-            msgspec.structs.replace(each, claims=own) for each, own in zip(attributions, claims, strict=True)
-        ]
+    attributions = [x.attribution if installed is None else installed.narrowed(x.attribution) for x in (a, b)]
     roots = [attributing.owner_roots(own, x.tree) for own, x in zip(attributions, (a, b), strict=True)]
     found = compare(a.tree, attributions[0], b.tree, attributions[1], roots[0], roots[1])
     if installed is None:
@@ -431,18 +447,12 @@ def _compared(a: Indexed, b: Indexed) -> Comparison:
     return msgspec.structs.replace(
         found,
         tallies=tuple(tally for tally in found.tallies if tally.files_a or tally.files_b),
-        blindspots=tuple(spot for spot in found.blindspots if _touches(spot, installed)),
     )
 
 
 def _touches(spot: Blindspot, installed: installation.Installed | None) -> bool:
-    """Tell whether a blindspot could hide something of what is compared: at, above or below a path of it."""
-    if installed is None or spot.path is None:
-        return True
-    path = spot.path
-    if any(site.startswith(path + b"/") for site in installed.sites) or path in installed.paths:
-        return True
-    return any(each.startswith(path + b"/") or path.startswith(each + b"/") for each in installed.paths)
+    """Tell whether a blindspot could hide something of what is compared."""
+    return installed is None or installed.touches(spot.path)
 
 
 def _side(indexed: Indexed) -> explanation.OneSide:
@@ -601,19 +611,11 @@ def _blindspots(
             levels = {role: side.roles[role].evidence(spot.path).level for role in roles}
             blocked = tuple(role for role in roles if levels[role] not in ("unreached", "outside"))
         spots.append(msgspec.structs.replace(spot, roles=blocked))
-    spots = _of_image(spots, a, b)
+    if a.installed is not None:
+        spots = installation.once(spots, a.side if a.own is not None else b.side)
     return tuple(
         sorted(dict.fromkeys(spots), key=lambda spot: (spot.image or "", spot.path or b"", spot.what, spot.reason))
     )
-
-
-def _of_image(spots: list[Blindspot], a: Indexed, b: Indexed) -> list[Blindspot]:
-    """Leave out what is said of a wheel's side and is the image's: it is that image, but for the wheel."""
-    if a.installed is None:
-        return spots
-    wheel, image = (a.side, b.side) if a.own is not None else (b.side, a.side)
-    others = {spot for spot in spots if spot.image == image}
-    return [spot for spot in spots if spot.image != wheel or msgspec.structs.replace(spot, image=image) not in others]
 
 
 def _left_out(a: Indexed, b: Indexed) -> bool:
@@ -670,7 +672,8 @@ def _caveats(
     caveats = _profile_caveat(a, b, options, profile)
     caveats += a.trusted
     if a.installed is not None:
-        caveats = [*_scope_caveats(a, trace_a, b, trace_b), *caveats]
+        x, found = (b, trace_b) if a.own is not None else (a, trace_a)
+        caveats = [*a.installed.said(x.tree, x.attribution, found, x.side), *caveats]
     for indexed in (a, b):
         if indexed.image.config is None and indexed.own is None:
             hint = "" if options.entry else "; --entry gives the command line"
@@ -703,67 +706,15 @@ def _caveats(
     return caveats
 
 
-# --------------------------------------------------------------------------------------------------------------------
-# A wheel as one side
-# --------------------------------------------------------------------------------------------------------------------
-
-
-def _sides_of_wheel(a: Indexed, trace_a: Trace, b: Indexed, trace_b: Trace) -> tuple[Indexed, Indexed, Trace]:
-    """Return the wheel's side, the image's, and the image's trace."""
-    return (a, b, trace_b) if a.own is not None else (b, a, trace_a)
-
-
-def _scope(a: Indexed, b: Indexed) -> str:
-    """Return the sentence for a wheel of which nothing differs."""
-    wheel, image = (a, b) if a.own is not None else (b, a)
-    assert wheel.image.wheel is not None
-    own = wheel.image.wheel
-    return f"{image.side} holds exactly the files of the wheel {own.name} {own.version}, with what an installer makes."
-
-
-def _scope_caveats(a: Indexed, trace_a: Trace, b: Indexed, trace_b: Trace) -> Iterator[str]:
-    """Say what was compared, and what was taken for an installer's."""
-    wheel, image, found = _sides_of_wheel(a, trace_a, b, trace_b)
-    installed, own = wheel.installed, wheel.image.wheel
-    assert installed is not None
-    assert own is not None
-    files = {path for path, entry in image.tree.entries.items() if entry.type in ("file", "symlink")}
-    compared = len(files & installed.paths)
-    sites = ", ".join("/" + site.decode("utf-8", "backslashreplace") for site in installed.sites)
-    yield (
-        f"Only {own.name} is compared: {compared:,} files of {image.side} ({sites}) with the wheel; the other "
-        f"{len(files) - compared:,} files of {image.side}, and its config, are out of scope."
-    )
-    others = [version for version in installed.versions if version != own.version]
-    if others:
-        yield f"The wheel is {own.name} {own.version}, and {image.side} has {' and '.join(others)}."
-    if installed.made:
-        made = ", ".join(f"{what} ({count:,})" for what, count in sorted(installed.made.items()))
-        yield f"{image.side} has what an installer makes, which is no difference and not counted as one: {made}."
-    yield from installed.caveats
-    packages = {name for each in image.attribution.distributions if each.name == own.name for name in each.packages}
-    elsewhere: dict[str, list[str]] = {}
-    for role, traced in sorted(found.roles.items()):
-        for name in sorted(packages):
-            resolved = traced.modules.get(name)
-            if resolved is not None and resolved[1].path not in installed.paths:
-                place = "/" + resolved[1].path.decode("utf-8", "backslashreplace")
-                elsewhere.setdefault(f"{name} from {place}", []).append(role)
-    for what, roles in elsewhere.items():
-        yield f"Not this distribution's file is loaded by {', '.join(roles)}: {what}."
-
-
 def _integrity(indexed: Indexed, found: Trace) -> Iterator[Integrity]:
-    """Yield what does not fit in an image, or in a wheel; of an image that is held against a wheel, what concerns that
-    distribution."""
-    if indexed.own is not None:
-        assert indexed.installed is not None
-        yield from indexed.installed.packed
-        return
-    for note in (*indexed.attribution.integrity, *found.integrity):
-        installed = indexed.installed
-        if installed is None or note.owner in installed.names or note.path in installed.paths:
-            yield note
+    """Yield what does not fit in an image or a wheel; of an image beside a wheel, what concerns that distribution."""
+    notes = (*indexed.attribution.integrity, *found.integrity)
+    if indexed.installed is None:
+        yield from notes
+    elif indexed.own is not None:
+        yield from indexed.installed.notes
+    else:
+        yield from indexed.installed.concerning(notes)
 
 
 # --------------------------------------------------------------------------------------------------------------------

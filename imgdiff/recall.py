@@ -27,8 +27,11 @@ _MINORS = range(8, 20)  # interpreters python3.N that may be on PATH
 def key(images: tuple[Image, Image], question: object) -> bytes | None:
     """Return the key of a pair and a question (what was asked, as plain values), or None where a layer's diffID is
     not known beforehand (a root file system)."""
-    described = []
+    described: list[tuple[object, ...]] = []
     for image in images:
+        if image.wheel is not None:
+            described.append(((), "wheel", image.wheel.digest, image.caveats))
+            continue
         if any(layer.diff_id is None or layer.directory is not None for layer in image.layers):
             return None
         if any(layer.descriptor is None or layer.descriptor.size < 0 for layer in image.layers):
@@ -94,6 +97,8 @@ def _named(summary: ImageSummary, image: Image) -> ImageSummary:
         )
         for layer, (diff_id, _, size, media_type) in zip(image.layers, summary.layers, strict=True)
     )
+    if image.wheel is not None:
+        layers = summary.layers
     return msgspec.structs.replace(  # what was believed stays: it is in the key whether that was asked for
         summary,
         reference=image.reference,

@@ -79,7 +79,7 @@ class Findings(msgspec.Struct, frozen=True):
     blindspots: Sequence[Blindspot]
     caveats: Sequence[str]
     unread: bool = False  # some content could not be read, so that equality itself is open
-    scope: str | None = None  # what it means that nothing differs, where not whole images are compared
+    equal: str | None = None  # what it means that nothing differs, where not whole images are compared
 
 
 def judge(findings: Findings, profile: Profile, roles: Sequence[str], accepted: Collection[Level] = ()) -> Verdict:
@@ -285,8 +285,8 @@ def _harmless_because(judged: JudgedChange, role: str) -> str:
 def _identical(findings: Findings) -> str:
     if findings.unread:
         return "No difference was found, but some content could not be read, so equality is not proven."
-    if findings.scope is not None:
-        return findings.scope
+    if findings.equal is not None:
+        return findings.equal
     return "Both file systems hold the same bytes under the same names, and the configs steer the same."
 
 

@@ -6,48 +6,24 @@ to) can be asked of the installed wheel too: nothing but the distribution's own 
 
 from __future__ import annotations
 
-import base64
-import csv
 import hashlib
-import io
-import os
 from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
 from imgdiff.installation import _made as made
 from imgdiff.installation._places import Place, canonical, find_places, located
-from imgdiff.model import WHEEL_TOPS, Attribution, FileEntry, Integrity, PycStamp, Side, Texts, Tree, Wheel
-from imgdiff.owners import read_entry_points, read_record
+from imgdiff.installation._record import check_record, write_record
+from imgdiff.installation._scope import Installed, once
+from imgdiff.model import Attribution, FileEntry, PycStamp, Side, Texts, Tree, Wheel
+from imgdiff.owners import read_entry_points
 
-__all__ = ["Installed", "install"]
+__all__ = ["Installed", "install", "once"]
 
 _PLAIN, _EXECUTABLE = 0o644, 0o755
 _GROUP_WRITES = 0o022  # what an umask may leave
 _CAPABILITY = b"security.capability"
 _HEADER = 16  # bytes in front of a .pyc's body (PEP 552)
-_SHOWN = 3
-
-
-class Installed(msgspec.Struct, frozen=True):  # holds live objects: never serialised
-    """The image with the wheel in place of what it has of that distribution.
-
-    ``paths`` is all that is compared, in both trees; ``sites`` where it is installed. ``texts`` has the contents that
-    are neither the image's nor the wheel's. ``made`` counts, by what it is called, what the image has of an
-    installer's making and proven so. ``packed`` is what does not fit in the wheel itself, ``caveats`` about it.
-    ``names`` has the distribution's name. ``unchanged``: the image is just that.
-    """
-
-    tree: Tree
-    paths: frozenset[bytes]
-    sites: tuple[bytes, ...]
-    versions: tuple[str, ...]
-    texts: Texts
-    made: Mapping[str, int]
-    packed: tuple[Integrity, ...] = ()
-    caveats: tuple[str, ...] = ()
-    names: frozenset[str] = frozenset()
-    unchanged: bool = False
 
 
 class _Overlay:
@@ -79,19 +55,19 @@ def install(
             installing.put(place)
     finally:
         installing.close()
-    packed, caveats = _check_record(wheel, files, texts, side)
+    notes, caveats = check_record(wheel, files, texts, side)
     result = installing.result()
     return Installed(
-        result,
-        frozenset(installing.paths),
-        tuple(place.site for place in places),
-        tuple(dict.fromkeys(copy.version or "no version" for place in places for copy in place.copies)),
-        _Overlay(texts, installing.texts),
-        dict(installing.made),
-        packed,
-        caveats,
-        frozenset({wheel.name}),
-        result.entries == tree.entries,
+        wheel=wheel,
+        tree=result,
+        paths=frozenset(installing.paths),
+        sites=tuple(place.site for place in places),
+        versions=tuple(dict.fromkeys(copy.version or "no version" for place in places for copy in place.copies)),
+        texts=_Overlay(texts, installing.texts),
+        made=installing.made,
+        notes=notes,
+        caveats=caveats,
+        unchanged=result.entries == tree.entries,
     )
 
 
@@ -306,7 +282,7 @@ class _Installing:
             self._entries[path] = there
             self._count("RECORD")
             return
-        text = _write_record(place.site, path, {name: self._entries[name] for name in (*packed, *taken)})
+        text = write_record(place.site, path, {name: self._entries[name] for name in (*packed, *taken)})
         digest = self._keep(text)
         like = there if there is not None else self._tree.entries[place.site]
         self._entries[path] = FileEntry(path, "file", _PLAIN, like.uid, like.gid, like.mtime, len(text), digest)
@@ -372,64 +348,3 @@ def _above(path: bytes, known: Collection[bytes]) -> list[bytes]:
     while (path := path.rpartition(b"/")[0]) and path not in known:
         found.append(path)
     return found
-
-
-def _write_record(site: bytes, record: bytes, entries: Mapping[bytes, FileEntry]) -> bytes:
-    """Write a RECORD (PyPA "Recording installed projects"), its rows sorted by path."""
-    out = io.StringIO(newline="")
-    writer = csv.writer(out, lineterminator="\n")
-    for path in sorted({*entries, record}):
-        spelled = os.path.relpath(b"/" + path, b"/" + site).decode("utf-8", "surrogateescape")
-        entry = entries.get(path)
-        if entry is None or entry.digest is None:
-            writer.writerow((spelled, "", ""))
-        else:
-            digest = base64.urlsafe_b64encode(entry.digest).rstrip(b"=").decode()
-            writer.writerow((spelled, f"sha256={digest}", entry.size))
-    return out.getvalue().encode("utf-8", "surrogateescape")
-
-
-def _check_record(wheel: Wheel, files: Tree, texts: Texts, side: Side) -> tuple[tuple[Integrity, ...], tuple[str, ...]]:
-    """Hold the wheel against its own RECORD; what that does not list is a caveat, since installers take it."""
-    own = b"site-packages/" + wheel.info + b"/"
-    entry = files.get(own + b"RECORD")
-    text = None if entry is None or entry.digest is None else texts.get(entry.digest)
-    if text is None:
-        message = "RECORD in the wheel is too large to be read, so the wheel was not held against it."
-        return (Integrity(side, "record-unreadable", wheel.name, None, message),), ()
-    rows = read_record(text)
-    notes = []
-    if rows.rubbish:
-        number, why = rows.rubbish[0]
-        message = f"RECORD in the wheel has rows that can't be read in full; the first is row {number}: {why}."
-        notes.append(Integrity(side, "record-unreadable", wheel.name, None, message))
-    listed = set()
-    for row in rows.rows:
-        path = _in_layer(row.path)
-        listed.add(path)
-        there = files.get(path)
-        shown = row.path.decode("utf-8", "backslashreplace")
-        if there is None or there.type != "file":
-            message = f"RECORD in the wheel lists a file that the wheel lacks: {shown}."
-            notes.append(Integrity(side, "record-missing", wheel.name, None, message))
-        elif row.digest is not None and row.digest != there.digest:
-            message = f"{shown} in the wheel differs from the wheel's own RECORD: it was changed after the build."
-            notes.append(Integrity(side, "record-mismatch", wheel.name, None, message))
-    signatures = {own + b"RECORD.jws", own + b"RECORD.p7s"}  # these can't be listed
-    unlisted = [path for path, each in files.entries.items() if each.type == "file" and path not in listed | signatures]
-    if not unlisted:
-        return tuple(notes), ()
-    names = ", ".join(path.partition(b"/")[2].decode("utf-8", "backslashreplace") for path in unlisted[:_SHOWN])
-    more = f" and {len(unlisted) - _SHOWN:,} more" if len(unlisted) > _SHOWN else ""
-    return tuple(notes), (f"The wheel's own RECORD does not list {names}{more}; installers install it all the same.",)
-
-
-def _in_layer(name: bytes) -> bytes:
-    """Return where the wheel's layer has a member."""
-    first, _, rest = name.partition(b"/")
-    if first.endswith(b".data") and rest:
-        scheme, _, below = rest.partition(b"/")
-        top = WHEEL_TOPS.get(scheme.decode("utf-8", "replace"))
-        if top is not None:
-            return top.encode() + b"/" + below
-    return b"site-packages/" + name

@@ -16,8 +16,9 @@ from imgdiff.sources._names import without_login
 from imgdiff.sources._platform import parse_platform
 from imgdiff.sources._reference import Reference, is_identity, may_be_name, parse_reference
 from imgdiff.sources._text import shown
+from imgdiff.sources.wheel import VERSION as WHEEL_VERSION
 
-__all__ = ["SOURCES", "Source", "open_image"]
+__all__ = ["SOURCES", "WHEEL_VERSION", "Source", "open_image"]
 
 
 class Source(Protocol):

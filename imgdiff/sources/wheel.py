@@ -31,6 +31,8 @@ from imgdiff.sources._reference import Reference
 from imgdiff.sources._text import listed, shown
 
 SCHEMES: tuple[str, ...] = ("wheel",)
+VERSION = 1
+"""Version of the tar that is made of a wheel: where another one differs in a byte, this does."""
 
 _PLAIN = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _ENCRYPTED = 0x1  # general purpose bit flag (APPNOTE.TXT 4.4.4)
