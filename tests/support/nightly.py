@@ -21,7 +21,7 @@ import sys
 import sysconfig
 import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -297,26 +297,31 @@ def _wheel(directory: Path, name: str, version: str, files: Mapping[str, str | b
 
 
 def _installed(directory: Path, wheels: Mapping[tuple[str, str], Mapping[str, str | bytes]]) -> dict[str, Member]:
+    """Write wheels and install them."""
+    return install([_wheel(directory, name, version, files) for (name, version), files in wheels.items()])
+
+
+def install(paths: Sequence[Path], prefix: str = "/usr/local") -> dict[str, Member]:
     """Install wheels with pip below a root of their own; returns what it wrote, as it would in a Dockerfile."""
-    paths = [_wheel(directory, name, version, files) for (name, version), files in wheels.items()]
     with tempfile.TemporaryDirectory() as temporary:
         command = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--ignore-installed"]
         options = ["--no-warn-script-location", "--disable-pip-version-check", "--root", temporary]
         subprocess.run(
-            [*command, *options, "--prefix", "/usr/local", *paths],
+            [*command, *options, "--prefix", prefix, *paths],
             check=True,
             env={**os.environ, "PIP_CONFIG_FILE": os.devnull, "PYTHONWARNINGS": "ignore"},
         )
         members = {str(member.path): member for member in _members(Path(temporary)) if member.type == "file"}
-    for path in [path for path in members if path.startswith("usr/local/bin/")]:
-        _move_interpreter(members, path)
+    for path in [path for path in members if path.startswith(f"{prefix[1:]}/bin/")]:
+        _move_interpreter(members, path, prefix)
     return members
 
 
-def _move_interpreter(members: dict[str, Member], path: str) -> None:
+def _move_interpreter(members: dict[str, Member], path: str, prefix: str) -> None:
     """Name the image's interpreter in a console script instead of the one that installed it, in RECORD too."""
     old = members[path].content
-    new = re.sub(rb"\A(?:#!/bin/sh\n'''exec' .*\n' '''|#!.*)\n", b"#!/usr/local/bin/python3\n", old)
+    line = f"#!{prefix}/bin/python3\n".encode()
+    new = re.sub(rb"\A(?:#!/bin/sh\n'''exec' .*\n' '''|#!.*(?<!/sh))\n", line, old)
     members[path] = replace(members[path], content=new)
     for record in [record for record in members if record.endswith(".dist-info/RECORD")]:
         row = f"{_row_digest(old)},{len(old)}".encode()
