@@ -166,6 +166,7 @@ def diff_command(
     oci:DIR[:TAG][@DIGEST]   oci-archive:FILE[:TAG]   docker-archive:FILE[:TAG]
     dir:DIR                  rootfs:DIR (a plain root file system)
     snapshot:FILE (what imgdiff snapshot wrote)
+    wheel:FILE (one side: held against the same distribution in the other)
     NAME (docker's, else podman's, else its registry's)
     docker:NAME   podman:NAME   container:NAME
     registry:[HOST[:PORT]/]NAME[:TAG][@DIGEST]

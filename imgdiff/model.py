@@ -151,6 +151,9 @@ class ImageConfig(msgspec.Struct, frozen=True):
     raw: dict[str, Any] = {}
 
 
+WHEEL_SOURCE = "wheel"
+"""The ``source`` of a wheel."""
+
 WHEEL_TOPS: Mapping[str, str] = {
     "purelib": "site-packages",
     "platlib": "site-packages",

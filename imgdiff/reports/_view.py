@@ -10,7 +10,18 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from imgdiff.model import LEVELS, Bears, ConfigChange, Evidence, JudgedChange, Level, OwnerRow, Report
+from imgdiff.model import (
+    LEVELS,
+    WHEEL_SOURCE,
+    Bears,
+    ConfigChange,
+    Evidence,
+    ImageSummary,
+    JudgedChange,
+    Level,
+    OwnerRow,
+    Report,
+)
 
 _STRENGTH = {level: position for position, level in enumerate(LEVELS)}
 LOADED: frozenset[Level] = frozenset({"recorded", "eager", "deferred"})
@@ -26,6 +37,17 @@ class View(msgspec.Struct, frozen=True):
     only: tuple[str, ...] = ()
     loaded: bool = False
     verbose: int = 0
+
+
+def identity(image: ImageSummary) -> tuple[str, str] | None:
+    """Return by which digest an image is known, and whose that is: its manifest's, its config's, or the wheel's."""
+    if image.manifest_digest is not None:
+        return "manifest", image.manifest_digest
+    if image.config_digest is not None:
+        return "config", image.config_digest
+    if image.source == WHEEL_SOURCE and image.layers and image.layers[0][1] is not None:
+        return "file", image.layers[0][1]
+    return None
 
 
 def safe(text: str) -> str:

@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from imgdiff.model import ConfigChange, ImageSummary, JudgedChange, Report
+from imgdiff.model import WHEEL_SOURCE, ConfigChange, ImageSummary, JudgedChange, Report
 from imgdiff.reports._view import (
     Blind,
     Resolution,
@@ -22,6 +22,7 @@ from imgdiff.reports._view import (
     config_changes,
     counted,
     groups,
+    identity,
     integrity,
     moved_text,
     mtime_text,
@@ -136,7 +137,8 @@ def _verdict(report: Report, view: View) -> list[str]:
     headline = prose(verdict.headline.removeprefix(verdict.outcome))
     lines = [f"### imgdiff: **{verdict.outcome}** {headline}", "", f"Evidence: {verdict.confidence}.", ""]
     lines += [f"- {prose(_cut(reason))}" for reason in verdict.reasons]
-    lines += ["", "| | image | manifest or config | platform | files |", "|---|---|---|---|---:|"]
+    what = "digest" if WHEEL_SOURCE in (report.image_a.source, report.image_b.source) else "manifest or config"
+    lines += ["", f"| | image | {what} | platform | files |", "|---|---|---|---|---:|"]
     for side, image in (("a", report.image_a), ("b", report.image_b)):
         lines.append(f"| {side} | {_image(image)} |")
     if report.argv:
@@ -150,10 +152,11 @@ def _verdict(report: Report, view: View) -> list[str]:
 
 
 def _image(image: ImageSummary) -> str:
-    digest = image.manifest_digest or image.config_digest
+    known = identity(image)
+    platform = "any" if image.source == WHEEL_SOURCE else prose(image.platform, cell=True)
     files = f"{image.files:,} ({size_text(image.bytes)})"
     name = f"{code(image.reference, cell=True)} ({prose(image.source, cell=True)})"
-    return " | ".join((name, code(digest, cell=True) if digest else "none", prose(image.platform, cell=True), files))
+    return " | ".join((name, code(known[1], cell=True) if known else "none", platform, files))
 
 
 def _sections(report: Report, view: View) -> Iterator[tuple[str, list[str]]]:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from imgdiff.model import ImageSummary, Outcome, OwnerRow, Report
+from imgdiff.model import WHEEL_SOURCE, ImageSummary, Outcome, OwnerRow, Report
 from imgdiff.reports._view import (
     Blind,
     Same,
@@ -23,6 +23,7 @@ from imgdiff.reports._view import (
     counted,
     effect_text,
     groups,
+    identity,
     integrity,
     moved_text,
     mtime_text,
@@ -132,11 +133,10 @@ class _Terminal:
         self._console.print()
         for side, image in (("a", self._report.image_a), ("b", self._report.image_b)):
             self._line(Text.assemble((side, "bold"), "  ", safe(image.reference)))
-            digest = image.manifest_digest or image.config_digest
-            kind = "manifest" if image.manifest_digest else "config"
-            self._line(", ".join(_image_parts(image)) + (f", {kind}:" if digest else ""), 3)
-            if digest:
-                self._line(digest, 3)
+            known = identity(image)
+            self._line(", ".join(_image_parts(image)) + (f", {known[0]}:" if known else ""), 3)
+            if known:
+                self._line(known[1], 3)
         profile = self._report.profile or "generic"
         self._line(f"engine profile: {profile}; roles: {', '.join(self._roles)}")
         if narrowed := narrowing(self._view):
@@ -294,8 +294,9 @@ def _counts(row: OwnerRow) -> tuple[int, ...]:
 
 def _image_parts(image: ImageSummary) -> Iterator[str]:
     yield image.source
-    yield image.platform
-    yield counted(len(image.layers), "layer")
+    if image.source != WHEEL_SOURCE:
+        yield image.platform
+        yield counted(len(image.layers), "layer")
     yield counted(image.files, "file")
     yield size_text(image.bytes)
 

@@ -24,7 +24,7 @@ from typing import BinaryIO, Final, cast
 import msgspec
 
 from imgdiff.errors import BlobError, ImageError, ImgdiffError, UnknownReferenceError
-from imgdiff.model import WHEEL_TOPS, Image, Layer, Wheel
+from imgdiff.model import WHEEL_SOURCE, WHEEL_TOPS, Image, Layer, Wheel
 from imgdiff.sources._files import open_regular, reason
 from imgdiff.sources._platform import UNKNOWN
 from imgdiff.sources._reference import Reference
@@ -101,7 +101,7 @@ def read(reference: Reference, platform: str | None) -> Image:  # noqa: ARG001 -
     identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
     return Image(
         reference=reference.given,
-        source="wheel",
+        source=WHEEL_SOURCE,
         manifest_digest=None,
         config_digest=None,
         platform=UNKNOWN,

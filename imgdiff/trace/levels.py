@@ -497,7 +497,7 @@ class Role:
         best: tuple[int, str] | None = None
         missing = self._missing_names()
         for reach in self._reaches:
-            loaded = {unit.name: level for unit, level in reach.level.items()} if path else {}
+            loaded = {unit.name: level for unit, level in reach.level.items() if not _package_beside(unit.path, source)}
             for name in reach.graph.resolver.names_of(source):
                 level = max(missing.get(name, 0), loaded.get(name, 0))
                 if level and (best is None or best[0] < level):
@@ -607,6 +607,16 @@ def stronger(one: Evidence, other: Evidence) -> Evidence:
 
 def _code_by_name(path: bytes) -> bool:
     return path.endswith((b".py", b".pyc", b".pyo")) or is_shared_object(path)
+
+
+def _package_beside(loaded: bytes | None, module: bytes) -> bool:
+    """Tell whether what is loaded is a package in a module's own directory and of its name: the finder takes a package
+    first (importlib's FileFinder.find_spec)."""
+    package, _, name = (loaded or b"").rpartition(b"/")
+    stem = package.rpartition(b"/")[2]
+    if name.partition(b".")[0] != b"__init__" or package.rpartition(b"/")[0] != module.rpartition(b"/")[0]:
+        return False
+    return module.rpartition(b"/")[2].partition(b".")[0] == stem
 
 
 def _package_names(tree: Tree, path: bytes) -> list[str]:
