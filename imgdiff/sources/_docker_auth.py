@@ -1,4 +1,5 @@
-"""Logins that docker keeps: ``~/.docker/config.json`` (DOCKER_CONFIG), credential helpers and stores.
+"""Logins that docker keeps: ``~/.docker/config.json`` (DOCKER_CONFIG), credential helpers and stores; and those of
+podman, whose ``auth.json`` has the same form.
 
 The one door to docker's own code for that (``docker.auth``).
 """
@@ -6,7 +7,9 @@ The one door to docker's own code for that (``docker.auth``).
 from __future__ import annotations
 
 import json
+import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,21 +31,44 @@ class Login(msgspec.Struct, frozen=True):
 
 
 def login_of(domain: str) -> Login | None:
-    """Return the login for a registry (``docker.io``, ``localhost:5000``), None where there is none.
+    """Return the login for a registry (``docker.io``, ``localhost:5000``), None where there is none: docker's, else
+    podman's.
 
-    Starts the credential helper that the configuration names. Raises ServiceError where the configuration can't be
+    Starts the credential helper that the configuration names. Raises ServiceError where a configuration can't be
     read or its helper fails, in words without secrets.
     """
-    from docker import auth
-    from docker.errors import DockerException
+    for path, program in _configurations():
+        found = _login_in(path, program, domain)
+        if found is not None:
+            return found
+    return None
+
+
+def _configurations() -> Iterator[tuple[Path, str]]:
+    """Yield the files that can hold logins, with the program that writes them (containers-auth.json(5))."""
     from docker.utils.config import find_config_file
 
     found_at = find_config_file()
-    if found_at is None:
-        return None
-    path = Path(str(found_at))
+    if found_at is not None:
+        yield Path(str(found_at)), "docker"
+    named = os.environ.get("REGISTRY_AUTH_FILE")
+    if named:
+        yield Path(named), "podman"
+        return
+    running, own = os.environ.get("XDG_RUNTIME_DIR"), os.environ.get("XDG_CONFIG_HOME")
+    places = [Path(running)] if running else [Path(f"/run/containers/{os.getuid()}")]
+    for place in (*places, Path(own) if own else Path.home() / ".config"):
+        path = place / ("auth.json" if place.parent == Path("/run/containers") else "containers/auth.json")
+        if path.exists():
+            yield path, "podman"
+
+
+def _login_in(path: Path, program: str, domain: str) -> Login | None:
+    from docker import auth
+    from docker.errors import DockerException
+
     where = shown(str(path))
-    hint = "mend the file, or log in again: docker login"
+    hint = f"mend the file, or log in again: {program} login"
     try:
         data = json.loads(path.read_bytes())
     except OSError as error:

@@ -98,7 +98,7 @@ class Authorizer:
             return True
 
     def login(self) -> Login | None:
-        """Return what docker's configuration has for the registry."""
+        """Return the login that docker or podman keeps for the registry."""
         if not self._looked:
             self._login = login_of(self._name.domain)
             self._looked = True
@@ -113,7 +113,7 @@ class Authorizer:
         name, domain = self._name.repository, self._name.domain
         if self.logged_in():
             return ServiceError(
-                f"{domain} refuses the login that docker's configuration has for it, or has no {name}",
+                f"{domain} refuses the login that is kept for it, or has no {name}",
                 f"log in again, docker login {domain}, and check the name",
             )
         return ServiceError(

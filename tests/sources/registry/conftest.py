@@ -101,11 +101,14 @@ def proxy(one_proxy: Proxy) -> Proxy:
 
 @pytest.fixture(autouse=True)
 def docker_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty directory as docker's configuration, and no proxies and CA bundles from the environment."""
+    """An empty directory as docker's and podman's configuration, and no proxies and CA bundles from the environment."""
     directory = tmp_path / "docker-config"
     directory.mkdir()
     monkeypatch.setenv("DOCKER_CONFIG", str(directory))
     monkeypatch.setenv("HOME", str(directory))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(directory))
+    for name in ("REGISTRY_AUTH_FILE", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import os
+import shutil
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -155,7 +157,7 @@ def test_no_login_and_a_wrong_one(with_login: str, trusted: None, docker_config:
     assert error.hint == f"check the name, or log in first: docker login {with_login}"
     log_in(docker_config, with_login, password="hunter2")
     error = refused(reference)
-    assert "refuses the login that docker's configuration has for it" in str(error)
+    assert "refuses the login that is kept for it" in str(error)
     log_in(docker_config, "elsewhere.example")
     assert "to nobody without a login" in str(refused(reference))
 
@@ -164,6 +166,48 @@ def test_netrc_is_not_docker_s(with_login: str, trusted: None, docker_config: Pa
     """A login for this host that was meant for something else is not sent."""
     (docker_config / ".netrc").write_text(f"machine localhost login {USER} password {PASSWORD}\n")
     assert "to nobody without a login" in str(refused(f"{with_login}/imgdiff/x:a"))
+
+
+@pytest.mark.skipif(shutil.which("podman") is None, reason="needs podman")
+@pytest.mark.parametrize("named", [False, True], ids=["where podman keeps it", "REGISTRY_AUTH_FILE"])
+def test_a_login_of_podman(
+    named: bool,
+    with_login: str,
+    certificate: Certificate,
+    trusted: None,
+    docker_config: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if named:
+        monkeypatch.setenv("REGISTRY_AUTH_FILE", str(tmp_path / "logins.json"))
+    write(docker_config, {"auths": {"elsewhere.example": {}}})
+    expected = "logins.json can't be read: no such file" if named else "to nobody without a login"
+    assert expected in str(refused(f"{with_login}/imgdiff/x:a"))
+    (tmp_path / "ca").mkdir()
+    (tmp_path / "ca" / "ca.crt").write_bytes(certificate.certificate.read_bytes())
+    command = [
+        "podman",
+        "login",
+        "--cert-dir",
+        str(tmp_path / "ca"),
+        "--username",
+        USER,
+        "--password-stdin",
+        with_login,
+    ]
+    subprocess.run(command, input=PASSWORD, text=True, check=True, capture_output=True)
+    assert open_registry(f"{with_login}/imgdiff/x:a", None, QUICK).layers
+
+
+@pytest.mark.parametrize("where", ["containers", ".config/containers"])
+def test_logins_of_podman_that_can_not_be_read(where: str, with_login: str, trusted: None, docker_config: Path) -> None:
+    file = docker_config / where / "auth.json"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"{{{PASSWORD}")
+    error = refused(f"{with_login}/imgdiff/x:a")
+    assert str(error).endswith(f"{where}/auth.json is no valid JSON")
+    assert error.hint == "mend the file, or log in again: podman login"
 
 
 @pytest.fixture
