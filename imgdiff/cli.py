@@ -19,6 +19,7 @@ import click
 from imgdiff import about, pipeline, snapshot
 from imgdiff.errors import ImgdiffError, UsageError
 from imgdiff.reports import EXIT_CODES, FORMATS, View, progress, render, safe, summary, transferred
+from imgdiff.sources import registry
 from imgdiff.store import Store
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -219,14 +220,16 @@ def _same(a: str, b: str) -> bool:
 
 
 def _place(reference: str) -> tuple[str, str, str]:
-    """Return the scheme, canonical path and ``:tag`` or ``@digest`` of a reference to what lies on disk; any other one
-    as it is. A path that exists wins over a tag, as where images are opened."""
+    """Return the scheme, canonical path and ``:tag`` or ``@digest`` of a reference to what lies on disk, the full name
+    of one to a registry, and any other one as it is. A path that exists wins over a tag, as where images are opened."""
     scheme, colon, rest = reference.partition(":")
     for before, text in (("", reference), (scheme, rest if colon else "")):
         for end in (len(text), *(at for at in (text.rfind("@"), text.rfind(":", 0, text.find("@"))) if at > 0)):
             path = text[:end]
             if path and "\0" not in path and os.path.lexists(path):
                 return before, os.path.realpath(path), text[end:]
+    if registry.is_named(reference):
+        return registry.SCHEME, registry.full_name(reference), ""
     return "", reference, ""
 
 
@@ -411,7 +414,7 @@ def snapshot_command(
 ) -> None:
     """Keep what a later comparison needs of IMAGE in a small file, which then is an image to imgdiff."""
     options = pipeline.Options(platform=platform, cache_dir=cache_dir, cache=not no_cache, jobs=jobs, insecure=insecure)
-    with progress.display(enabled=not quiet and sys.stderr.isatty()) as shown:
+    with progress.display(enabled=not quiet and not _dumb() and sys.stderr.isatty()) as shown:
         taken = snapshot.take(image, output, options, texts=texts, progress=shown)
     if not quiet:
         parts = [f"{taken.size / taken.plain:.2%} of the image's {taken.plain:,}"] if taken.plain else []

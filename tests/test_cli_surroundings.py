@@ -118,9 +118,16 @@ def test_what_an_encoding_lacks_is_escaped_and_json_is_utf8_all_the_same(shell: 
     assert SNOWMAN in bash(shell, "imgdiff a b --format json", PYTHONIOENCODING="ascii").out
 
 
-def test_a_dumb_terminal_gets_no_escape_sequence(shell: Shell) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [(("a", "b"), 1, b"STANDS for main"), (("snapshot", "a", "-o", "a.snapshot"), 0, b"a.snapshot: ")],
+    ids=["diff", "snapshot"],
+)
+def test_a_dumb_terminal_gets_no_escape_sequence(
+    arguments: tuple[str, ...], code: int, words: bytes, shell: Shell
+) -> None:
     leader, follower = pty.openpty()
-    process = shell.start("a", "b", env={"TERM": "dumb"}, stdout=follower, stderr=follower)
+    process = shell.start(*arguments, env={"TERM": "dumb"}, stdout=follower, stderr=follower)
     os.close(follower)
     shown = bytearray()
     try:
@@ -129,8 +136,8 @@ def test_a_dumb_terminal_gets_no_escape_sequence(shell: Shell) -> None:
     except OSError:  # EIO: the other end is closed
         pass
     os.close(leader)
-    assert process.wait(timeout=300) == 1
-    assert b"STANDS for main" in shown
+    assert process.wait(timeout=300) == code
+    assert words in shown
     assert b"\x1b" not in shown
     assert shown.replace(b"\r\n", b"").count(b"\r") == 0
 
@@ -172,6 +179,8 @@ def test_two_reports_that_meet_through_a_link_are_refused_and_two_in_dev_null_ar
         ("oci:a:t", "linked:t"),
         ("a@sha256:0", "oci:./a@sha256:0"),
         ("a:t@sha256:0", "linked:t@sha256:0"),
+        ("registry:x", "docker://docker.io/library/x:latest"),
+        ("registry:host.example:5000/x:t", "registry://host.example:5000/x:t"),
     ],
 )
 def test_one_image_in_two_spellings_is_refused(one: str, other: str, shell: Shell) -> None:

@@ -19,7 +19,7 @@ from imgdiff.sources.registry._options import Options
 if TYPE_CHECKING:
     from imgdiff.model import Image
 
-__all__ = ["SCHEME", "Options", "is_named", "open_registry"]
+__all__ = ["SCHEME", "Options", "full_name", "is_named", "open_registry"]
 
 SCHEME = "registry"
 _PREFIXES = ("docker://", "registry://", "registry:")
@@ -28,6 +28,12 @@ _PREFIXES = ("docker://", "registry://", "registry:")
 def is_named(reference: str) -> bool:
     """Tell whether a reference says outright that it is in a registry."""
     return reference.startswith(_PREFIXES)
+
+
+def full_name(reference: str) -> str:
+    """Return a name in a registry in full: with its host, and with the tag that it stands for. Raises
+    UnknownReferenceError where it can be no name."""
+    return str(parse_name(strip_scheme(reference)))
 
 
 def open_registry(reference: str, platform: str | None = None, options: Options | None = None) -> Image:
