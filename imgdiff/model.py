@@ -944,7 +944,8 @@ class ResolutionChange(msgspec.Struct, frozen=True):
 RecordingFormat = Literal["imgdiff", "ld-debug", "maps", "importtime", "python-v", "strace"]
 # What a recording would have seen of a process. python: code that was executed and files that Python opened; origins:
 # modules by the file that they came from, sourceless ones too; functions: the first start of a function in each file
-# after a fork; libraries: what was mapped; syscalls: all files that were opened or looked for, by any means.
+# after a fork; libraries: each library that was mapped, when it was; syscalls: all files that were opened or looked
+# for, by any means.
 Covers = Literal["python", "origins", "functions", "libraries", "syscalls"]
 RecordedHow = Literal[
     "executed",
@@ -969,10 +970,11 @@ class RecordedFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A process that another one started: a copy of itself (``fork``) or a program. ``pid`` is the child's, where it is
-    known. ``whole`` is False where the child's environment does not lead it to the recorder."""
+    """A process that another one started: a copy of itself (``fork``), a program (``exec``), or a program that goes on
+    in its own place (``replace``). ``pid`` is the child's, where it is known. ``whole`` is False where the child's
+    environment does not lead it to the recorder."""
 
-    how: Literal["fork", "exec"]
+    how: Literal["fork", "exec", "replace"]
     program: str | None = None
     argv: tuple[str, ...] = ()
     pid: int | None = None
@@ -985,7 +987,8 @@ class RecordedProcess(msgspec.Struct, frozen=True):
     ``titles`` are its titles and names, in order. ``started`` and ``last`` are seconds since the epoch: its start and
     its last event, where they are known; ``ended`` says how it ended, None where it was killed, still ran, or that is
     not known. ``gaps`` are sentences on what of it could not be seen. ``source`` is the file that it stands in,
-    ``place`` what keeps it apart from processes of the same pid (a host, a container).
+    ``place`` what keeps it apart from processes of the same pid (a host, a container). ``role`` is what the user said
+    that it is. ``recorder`` is the directory of what recorded it.
     """
 
     pid: int | None
@@ -1009,18 +1012,17 @@ class RecordedProcess(msgspec.Struct, frozen=True):
     children: tuple[Started, ...] = ()
     gaps: tuple[str, ...] = ()
     recorder: bytes | None = None
-    order: int = 0
+    role: str | None = None
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """What one ``--trace`` gave: its processes, and the role that the user said they have, if any. ``digest`` is the
-    SHA-256 of all its bytes. ``notes`` are sentences on what was left out of it."""
+    """What one ``--trace`` gave: the processes of a run. ``digest`` is the SHA-256 of all its bytes. ``notes`` are
+    sentences on what was left out of it."""
 
     source: str
     formats: tuple[RecordingFormat, ...]
     processes: tuple[RecordedProcess, ...]
     digest: bytes
-    role: str | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -1052,6 +1054,7 @@ class RecordedRun(msgspec.Struct, frozen=True):
     last: float | None
     roles: dict[str, RecordedRole] = {}
     unassigned: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()  # the caveats on it
 
 
 # --------------------------------------------------------------------------------------------------------------------

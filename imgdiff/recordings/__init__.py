@@ -22,7 +22,7 @@ from imgdiff.recordings import ld_debug, maps, ours
 from imgdiff.recordings._lines import Lines, Stream
 from imgdiff.recordings._merge import merged
 
-__all__ = ["Recording", "digest", "read"]
+__all__ = ["digest", "digests", "read", "runs", "split"]
 
 _PEEK = 2_000  # lines of a log that are looked at to tell what it is
 _PROSE = (".md", ".rst", ".html")
@@ -63,6 +63,11 @@ def digest(argument: str) -> bytes:
         return hasher.digest()
 
 
+def digests(arguments: Sequence[str]) -> list[bytes]:
+    """Return the :func:`digest` of each."""
+    return [digest(argument) for argument in arguments]
+
+
 def _heading(name: str, content: bytes) -> bytes:
     encoded = name.encode("utf-8", "surrogatepass")
     return len(encoded).to_bytes(8) + encoded + content
@@ -75,32 +80,63 @@ def _sha256(file: BinaryIO) -> bytes:
     return hasher.digest()
 
 
+def runs(arguments: Sequence[str]) -> list[Recording]:
+    """Read all that ``--trace`` names: each directory and archive is a run, and single files are one run together.
+
+    Raises RecordingError where one can't be read or is of no known format.
+    """
+    found: list[Recording] = []
+    single: list[Recording] = []
+    for argument in dict.fromkeys(arguments):
+        recording, several = _read(argument)
+        (found if several else single).append(recording)
+    if len(single) == 1:
+        found += single
+    elif single:
+        hasher = hashlib.sha256(b"".join(each.digest for each in single))
+        found.append(
+            Recording(
+                ", ".join(each.source for each in single),
+                tuple(dict.fromkeys(format_ for each in single for format_ in each.formats)),
+                merged([process for each in single for process in each.processes]),
+                hasher.digest(),
+                tuple(note for each in single for note in each.notes),
+            )
+        )
+    return found
+
+
 def read(argument: str) -> Recording:
-    """Read what a ``--trace`` names: a file of any known format, a directory or a tar of such files, each plain or
+    """Read what one ``--trace`` names: a file of any known format, a directory or a tar of such files, each plain or
     compressed. ``ROLE=PATH`` says which role its processes have.
 
     A log is streamed, whatever its size. Raises RecordingError where it can't be read or is of no known format.
     """
+    return _read(argument)[0]
+
+
+def _read(argument: str) -> tuple[Recording, bool]:
+    """Read one, and tell whether it is several files."""
     role, path = split(argument)
     with _trouble(path):
         hasher = hashlib.sha256()
-        found: list[RecordedProcess] = []
-        formats: dict[RecordingFormat, None] = {}
-        notes: list[str] = []
+        logs = _Logs(role)
         for name, file in _members(path):
             with file:
                 counted = _Counted(file)
-                _one(name, counted, found, formats, notes)
+                logs.file(name, counted)
                 counted.drain()
                 hasher.update(_heading(name, counted.hasher.digest()))
-            if len(found) > _MOST_PROCESSES:
+            if len(logs.processes) > _MOST_PROCESSES:
                 raise RecordingError(
                     f"{argument} has more than {_MOST_PROCESSES:,} processes", "give a recording of one run"
                 )
-    if not formats:
-        what = "; ".join(notes) or "there is no file in it"
-        raise RecordingError(f"{argument} is no recording that is known: {what}", f"it reads {_KNOWN}")
-    return Recording(argument, tuple(formats), merged(found), hasher.digest(), role, tuple(notes))
+        several = logs.archive or path.is_dir()
+    if not logs.formats:
+        what = "; ".join(logs.notes) or "there is no file in it"
+        raise RecordingError(f"{argument} is no recording that is known: {what}", f"what is known: {_KNOWN}")
+    recording = Recording(str(path), tuple(logs.formats), merged(logs.processes), hasher.digest(), tuple(logs.notes))
+    return recording, several
 
 
 class _trouble:  # noqa: N801  a context manager, used as a function
@@ -158,28 +194,6 @@ def _members(path: Path) -> Iterator[tuple[str, BinaryIO]]:
     yield path.name, path.open("rb")
 
 
-def _one(
-    name: str,
-    file: _Counted,
-    found: list[RecordedProcess],
-    formats: dict[RecordingFormat, None],
-    notes: list[str],
-) -> None:
-    stream = compression.decompressed(file)
-    head = stream.read(512)
-    while len(head) < 512 and (more := stream.read(512 - len(head))):
-        head += more
-    whole = _Joined(head, stream)
-    if head[257:262] == b"ustar":
-        with tarfile.open(fileobj=whole, mode="r|") as archive:  # type: ignore[call-overload]  # it only reads
-            for member in archive:
-                inner = archive.extractfile(member) if member.isfile() else None
-                if inner is not None:
-                    _log(member.name, inner, found, formats, notes)
-        return
-    _log(name, whole, found, formats, notes)
-
-
 class _Joined:
     """Bytes that were looked at, and the rest of their stream."""
 
@@ -194,21 +208,43 @@ class _Joined:
         return self._stream.read(size)
 
 
-def _log(
-    name: str,
-    stream: Stream,
-    found: list[RecordedProcess],
-    formats: dict[RecordingFormat, None],
-    notes: list[str],
-) -> None:
-    lines = Lines(stream)
-    first = lines.peek(_PEEK)
-    for known in _FORMATS:
-        if known.matches(first):
-            formats[known.FORMAT] = None
-            found += (msgspec.structs.replace(each, order=len(found)) for each in known.read(lines, name))
+class _Logs:
+    """The logs of one run so far."""
+
+    def __init__(self, role: str | None) -> None:
+        self.role = role
+        self.processes: list[RecordedProcess] = []
+        self.formats: dict[RecordingFormat, None] = {}
+        self.notes: list[str] = []
+        self.archive = False
+
+    def file(self, name: str, file: _Counted) -> None:
+        """Read a file: a log, or an archive of logs."""
+        stream = compression.decompressed(file)
+        head = stream.read(512)
+        while len(head) < 512 and (more := stream.read(512 - len(head))):
+            head += more
+        whole = _Joined(head, stream)
+        if head[257:262] != b"ustar":
+            self.log(name, whole)
             return
-    what = "it is empty" if not first else "it is of no known format"
-    notes.append(f"{name} was left out: {what}")
-    if not name.endswith(_PROSE):  # it may be all that there is of a process
-        found.append(RecordedProcess(None, None, "unknown", name, gaps=(what,), order=len(found)))
+        self.archive = True
+        with tarfile.open(fileobj=whole, mode="r|") as archive:  # type: ignore[call-overload]  # it only reads
+            for member in archive:
+                inner = archive.extractfile(member) if member.isfile() else None
+                if inner is not None:
+                    self.log(member.name, inner)
+
+    def log(self, name: str, stream: Stream) -> None:
+        """Read a log of whatever format its first lines are of."""
+        lines = Lines(stream)
+        first = lines.peek(_PEEK)
+        for known in _FORMATS:
+            if known.matches(first):
+                self.formats[known.FORMAT] = None
+                self.processes += (msgspec.structs.replace(each, role=self.role) for each in known.read(lines, name))
+                return
+        what = "it is empty" if not first else "it is of no known format"
+        self.notes.append(f"{name} was left out: {what}")
+        if not name.endswith(_PROSE):  # it may be all that there is of a process
+            self.processes.append(RecordedProcess(None, None, "unknown", name, gaps=(what,)))

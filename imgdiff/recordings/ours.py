@@ -55,6 +55,7 @@ class _Event(msgspec.Struct):
     what: str | None = None
     reason: str | None = None
     call: str | None = None
+    mode: str | None = None
 
 
 def matches(lines: Sequence[bytes]) -> bool:
@@ -135,6 +136,8 @@ class _Process:
         file = event.origin or event.file
         if not file or file in ("built-in", "frozen") or (file[0] == "<" and file[-1] == ">"):
             return  # in the interpreter itself, or code that a string holds
+        if how == "opened" and event.mode is not None and not set(event.mode) & {"r", "+"}:
+            how = "sought"  # it was only written
         digest = None if event.sha256 is None else _digest(event.sha256)
         if event.sha256 is not None and digest is None:
             self.unread += 1
@@ -145,7 +148,8 @@ class _Process:
     def _spawn(self, event: _Event) -> None:
         argv = tuple(event.argv or ())
         program = event.executable or (argv[0] if argv else None)
-        self.children.append(Started("exec", program, argv, event.pid, event.env == "inherited"))
+        how: Literal["exec", "replace"] = "replace" if (event.call or "").startswith("os.exec") else "exec"
+        self.children.append(Started(how, program, argv, event.pid, event.env != "empty-of-recorder"))
 
     def finish(self, lines: Lines, name: str) -> RecordedProcess:
         start = self.start
@@ -197,14 +201,15 @@ def _digest(text: str) -> bytes | None:
 
 
 def _coverage(words: Sequence[str]) -> frozenset[Covers]:
-    """Python code is covered where what is only read as text is seen too: Triton and torch.jit compile it."""
+    """Python code is covered where what is only read as text is seen too: Triton and torch.jit compile it.
+
+    Maps that are looked at now and then cover no libraries: one that C code loads and drops in between is not seen.
+    """
     found: set[Covers] = set()
     if {"python", "open"} <= set(words):
         found.add("python")
-        if "origins" in words:
-            found.add("origins")
+    if "origins" in words:
+        found.add("origins")
     if "functions" in words:
         found.add("functions")
-    if "maps" in words:
-        found.add("libraries")
     return frozenset(found)

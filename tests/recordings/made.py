@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-FULL = ("python", "functions", "maps", "open", "origins")
+FULL = ("python", "maps", "open")
 
 
 def start(pid: int, parent: int = 1, how: str = "exec", **more: Any) -> dict[str, Any]:

@@ -49,7 +49,7 @@ def test_ours_says_what_a_process_was_and_did(tmp_path: Path) -> None:
         event("function", file="/opt/y.py"),
         event("fork"),
         event("spawn", call="subprocess.Popen", executable="/usr/bin/gcc", argv=["gcc", "-c"], env="inherited"),
-        event("spawn", call="subprocess.Popen", executable=None, argv=["python3", "-I"], env="own"),
+        event("spawn", call="subprocess.Popen", executable=None, argv=["python3", "x"], env="empty-of-recorder"),
         event("title", title="VLLM::EngineCore"),
         event("end", t=9.5, how="exit"),
     ]
@@ -60,7 +60,7 @@ def test_ours_says_what_a_process_was_and_did(tmp_path: Path) -> None:
     assert process.argv == ("vllm", "serve")
     assert process.image == "sha256:1"
     assert process.titles == ("VLLM::EngineCore",)
-    assert process.coverage == {"python", "origins", "functions", "libraries"}
+    assert process.coverage == {"python"}  # maps now and then show no library that came and went
     assert files(process) == {
         ("/usr/lib/os.py", "before"),
         ("/usr/lib/__pycache__/os.pyc", "before"),
@@ -175,10 +175,17 @@ def test_the_digest_is_that_of_the_bytes_and_names(tmp_path: Path) -> None:
 
 def test_a_role_can_be_said_with_the_file(tmp_path: Path) -> None:
     directory = write(tmp_path / "r", [start(1)])
-    assert recordings.read(f"worker={directory}").role == "worker"
+    assert only(recordings.read(f"worker={directory}")).role == "worker"
     strange = tmp_path / "a=b"
     write(strange, [start(1)])
-    assert recordings.read(str(strange)).role is None
+    assert only(recordings.read(str(strange))).role is None
+
+
+def test_each_directory_is_a_run_and_single_files_are_one_together(tmp_path: Path) -> None:
+    one, two = write(tmp_path / "1", [start(1)], [start(2, 1)]), write(tmp_path / "2", [start(1)])
+    assert [len(run.processes) for run in recordings.runs([str(one), str(two)])] == [2, 1]
+    [run] = recordings.runs([str(path) for path in sorted(one.iterdir())])
+    assert [each.pid for each in run.processes] == [1, 2]
 
 
 def test_the_loaders_own_log_of_a_real_process(tmp_path: Path) -> None:
