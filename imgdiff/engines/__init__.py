@@ -28,12 +28,19 @@ class CompilerRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     reason: str
 
 
+class ProgramRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Programs (name patterns), and why they are listed."""
+
+    programs: tuple[str, ...]
+    reason: str
+
+
 class Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What holds for every engine.
 
     ``common_directories`` and ``common_names`` are held by so many strings that they name nothing. ``shell_files`` are
     read where a shell is on the way from the entry. ``harmless_decorators`` are dotted-name patterns of decorators that
-    put a function into no registry.
+    put a function into no registry. ``no_python`` are programs that start no Python and read no source of it.
     """
 
     common_directories: tuple[str, ...]
@@ -43,6 +50,7 @@ class Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     read_at_run_time: tuple[PathRule, ...]
     compilers: tuple[CompilerRule, ...]
     shell_files: tuple[PathRule, ...]
+    no_python: tuple[ProgramRule, ...]
     outside: tuple[PathRule, ...] = ()
 
 

@@ -1,0 +1,121 @@
+"""One recording held against one image: what each role used there, and what its absence can settle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from imgdiff.model import Change, Covers, FactSource, Profile, Recording, Trace
+from imgdiff.trace.recorded.complete import Completeness, Reads
+from imgdiff.trace.recorded.family import Roles, parents_of
+from imgdiff.trace.recorded.places import Places, is_module
+from imgdiff.trace.recorded.used import Used, used
+from imgdiff.trace.world import is_shared_object
+
+
+class Run:
+    """What a recording says of one image."""
+
+    def __init__(
+        self,
+        recording: Recording,
+        places: Places,
+        trace: Trace,
+        facts: FactSource,
+        profile: Profile,
+        doubts: Sequence[str],
+    ) -> None:
+        self.recording, self.places, self._profile = recording, places, profile
+        processes = recording.processes
+        parents = parents_of(processes)
+        self._uses = used(processes, parents, places, trace.roles.values())
+        self.roles = Roles(processes, parents, self._uses, profile, trace.roles)
+        self._complete = Completeness(processes, parents, self.roles, profile, _heads(facts), doubts)
+        self._used: dict[str, Used] = {}
+
+    # Roles ----------------------------------------------------------------------------------------------------------
+
+    def homes(self, role: str) -> tuple[str, ...]:
+        """Return the roles whose processes are a role's: its own, or those that it lives in where it has none."""
+        if self._occurs(role):
+            return (role,)
+        return tuple(each.name for each in self._profile.roles if role in each.includes and self._occurs(each.name))
+
+    def _occurs(self, role: str) -> bool:
+        return any(role in each for each in self.roles.candidates)
+
+    def of(self, role: str) -> Used:
+        """Return what all processes of a role used together."""
+        known = self._used.get(role)
+        if known is None:
+            known = self._used[role] = Used()
+            for home in self.homes(role):
+                for own, found in zip(self.roles.role, self._uses, strict=True):
+                    if own == home:
+                        known.add_all(found)
+        return known
+
+    def processes(self, role: str) -> tuple[int, ...]:
+        """Return the positions of the processes that are surely a role's own."""
+        homes = self.homes(role)
+        return tuple(index for index, own in enumerate(self.roles.role) if own in homes)
+
+    def outside(self) -> dict[bytes, tuple[str, list[str]]]:
+        """Return what was used and the image does not have: by path how, and the roles that did."""
+        found: dict[bytes, tuple[str, list[str]]] = {}
+        for role in self._profile.roles:
+            for path, how in self.of(role.name).outside.items():
+                found.setdefault(path, (how, []))[1].append(role.name)
+        return found
+
+    # Absence --------------------------------------------------------------------------------------------------------
+
+    def reasons(self, role: str, covers: Sequence[Covers]) -> list[str]:
+        """Return why absence from the recording proves nothing for a role and what is needed; none: it does."""
+        homes = self.homes(role)
+        found = [reason for home in homes for cover in covers for reason in self._complete.reasons(home, cover)]
+        return found if homes else ["no process of it was recorded"]
+
+    def sentences(self, role: str) -> tuple[str, ...]:
+        """Return all reasons of a role, those that take most away first."""
+        return tuple(text for home in self.homes(role) for text in self._complete.sentences(home))
+
+    def lacks(self, role: str, path: bytes, *, named: bool) -> bool:
+        """Tell whether a role did not use a file, and did not have it by fork; with ``named``, whether it did not even
+        name it, or a directory that it would have to pass, or list one above it."""
+        found = self.of(role)
+        if found.shows(self.places, path) is not None or found.inherits(self.places, path):
+            return False
+        return not named or not self._named(found, path)
+
+    def _named(self, found: Used, path: bytes) -> bool:
+        if found.mentions(self.places, path):
+            return True
+        while path and path not in self.places.tree:  # a name that comes shows in the directory that it comes in
+            path = path.rpartition(b"/")[0]
+            if path in found.listed or (path and path not in self.places.tree and path in found.touched):
+                return True
+        return False
+
+
+def _heads(facts: FactSource) -> Reads:
+    def read(program: str) -> bytes | None:
+        return facts.text(program.encode("utf-8", "surrogateescape").lstrip(b"/"))
+
+    return read
+
+
+def needs(change: Change) -> tuple[Covers, ...]:
+    """Return what a recording must cover for a change's absence from it to mean anything.
+
+    Names that come, go or lead elsewhere are looked for without being opened, and data is read by anyone: only a
+    recording of system calls sees that.
+    """
+    plain = change.status == "modified" and change.path_a == change.path_b
+    ends = (change.a, change.b)
+    if not plain or any(end is None or end.type != "file" for end in ends):
+        return ("syscalls",)
+    path = change.path
+    if is_module(path):
+        sourceless = path.endswith((b".pyc", b".pyo")) and b"__pycache__" not in path.split(b"/")
+        return ("python", "origins") if sourceless else ("python",)
+    return ("python", "libraries") if is_shared_object(path) else ("syscalls",)
