@@ -39,6 +39,8 @@ def diff(
     cache: bool = True,
     jobs: int | None = None,
     insecure: bool = False,
+    traces: Sequence[str] = (),
+    trace_any_image: bool = False,
 ) -> Report:
     """Compare two images and return the report.
 
@@ -54,6 +56,8 @@ def diff(
         cache: False uses a temporary cache that is removed afterwards.
         jobs: Processes to use (default: all cores).
         insecure: Allow plain HTTP and unverified TLS for registries.
+        traces: Recordings of runs, each ``PATH`` or ``ROLE=PATH`` (see ``docs/traces.md``).
+        trace_any_image: Take recordings that were made on another image, too.
 
     Raises:
         ImgdiffError: an image can't be read or used; ``str(error)`` is one sentence, ``error.hint`` says what to do.
@@ -74,6 +78,8 @@ def diff(
             cache=cache,
             jobs=jobs,
             insecure=insecure,
+            traces=tuple(traces),
+            any_image=trace_any_image,
         ),
     )
 

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 import click
 
-from imgdiff import about, pipeline, snapshot
+from imgdiff import about, pipeline, recordings, snapshot
 from imgdiff.errors import ImgdiffError, UsageError
 from imgdiff.reports import EXIT_CODES, FORMATS, View, progress, render, safe, summary, transferred
 from imgdiff.sources import registry
@@ -121,6 +121,20 @@ def cli() -> None:
     help="Take files that only unreferenced functions could load as not loaded; the verdict says so.",
 )
 @click.option(
+    "--trace",
+    "traces",
+    multiple=True,
+    metavar="[ROLE=]FILE",
+    help="A recording of a run: a directory, a file or a tar of what imgdiff record, LD_DEBUG=files or a dump of "
+    "/proc/PID/maps gave. It raises what it shows, and settles what it is complete for. May be given several times; "
+    "single files are one run together.",
+)
+@click.option(
+    "--trace-any-image",
+    is_flag=True,
+    help="Take recordings that were made on another image, too; what ran there with other bytes is a blindspot.",
+)
+@click.option(
     "--only",
     multiple=True,
     metavar="OWNER",
@@ -149,6 +163,8 @@ def diff_command(
     roles: tuple[str, ...],
     profile: str | None,
     accept: tuple[str, ...],
+    traces: tuple[str, ...],
+    trace_any_image: bool,
     only: tuple[str, ...],
     loaded: bool,
     cache_dir: Path | None,
@@ -175,7 +191,7 @@ def diff_command(
     Exit codes: 0 identical or killed, 1 stands, 3 undecided, 2 trouble.
     """
     targets = _targets(formats, outputs)
-    _check_outputs(outputs, (a, b))
+    _check_outputs(outputs, (a, b), traces)
     if sys.stdout is None and any(path is None for _, path in targets):
         raise UsageError("the report can't be written to stdout: it is closed", "use -o FILE")
     if a == b or _same(a, b):
@@ -192,6 +208,8 @@ def diff_command(
         argv=("imgdiff", *sys.argv[1:]),
         insecure=insecure,
         trust_toc=trust_toc,
+        traces=traces,
+        any_image=trace_any_image,
     )
     with progress.display(enabled=not quiet and not _dumb() and sys.stderr.isatty()) as shown:
         report = pipeline.diff(a, b, options, shown)
@@ -247,16 +265,19 @@ def _targets(formats: tuple[str, ...], outputs: tuple[Path, ...]) -> list[tuple[
     return targets
 
 
-def _check_outputs(outputs: tuple[Path, ...], references: tuple[str, ...]) -> None:
+def _check_outputs(outputs: tuple[Path, ...], references: tuple[str, ...], traces: tuple[str, ...] = ()) -> None:
     """Say before the long work what would fail after it, or would write over an image."""
     targets = [os.path.realpath(path) for path in outputs]
     regular = [target for target in targets if Path(target).is_file() or not os.path.lexists(target)]
     if len(set(regular)) < len(regular):
         raise UsageError("two reports can't go to one file", "give each -o a file of its own")
     images = [_place(reference)[1] for reference in references]
+    recorded = [os.path.realpath(recordings.split(trace)[1]) for trace in traces]
     for path, target in zip(outputs, targets, strict=True):
         if any(target == image or target.startswith(image.rstrip("/") + "/") for image in images if image != "/"):
             raise UsageError(f"{str(path)!r} is part of an image that is compared", "choose another file with -o")
+        if any(target == trace or target.startswith(trace + "/") for trace in recorded):
+            raise UsageError(f"{str(path)!r} is part of a recording", "choose another file with -o")
     for path in outputs:
         if not path.parent.is_dir():
             raise UsageError(

@@ -16,6 +16,7 @@ from imgdiff import (
     explanation,
     installation,
     recall,
+    recordings,
     resolution,
     runtime,
     sources,
@@ -46,6 +47,7 @@ from imgdiff.model import (
     LayerIndex,
     Level,
     Profile,
+    Recording,
     Report,
     ResolutionChange,
     Resolved,
@@ -62,6 +64,7 @@ from imgdiff.store import Store
 from imgdiff.surrogates import encodable
 from imgdiff.trace import trace
 from imgdiff.trace.entry import split_entry
+from imgdiff.trace.recorded import Joined, Traced
 
 _LOADER_CACHE = b"etc/ld.so.cache"
 _WHEELS = "wheel"  # what the tars of wheels are known under
@@ -79,7 +82,8 @@ class Options(msgspec.Struct, frozen=True):
     ``profile``: an engine profile by name (default: recognised). ``cache_dir``: None for the user's own; ``cache``
     False for a temporary one. ``jobs``: processes (default: all cores). ``argv``: for the report.
     ``insecure``: plain HTTP and unverified TLS are allowed for registries. ``trust_toc``: tables of contents that the
-    manifests of layers in registries vouch for are believed.
+    manifests of layers in registries vouch for are believed. ``traces``: recordings of runs, each ``PATH`` or
+    ``ROLE=PATH``. ``any_image``: those that were made on another image are taken too.
     """
 
     platform: str | None = None
@@ -93,6 +97,8 @@ class Options(msgspec.Struct, frozen=True):
     argv: tuple[str, ...] = ()
     insecure: bool = False
     trust_toc: bool = False
+    traces: tuple[str, ...] = ()
+    any_image: bool = False
 
 
 class Indexed(msgspec.Struct, frozen=True):  # holds live objects: never serialised
@@ -119,17 +125,20 @@ def diff(
     """Compare two images and return the report. Raises ImgdiffError where an image can't be used."""
     options = options or Options()
     _check(options)
+    digests = recordings.digests(options.traces)
     with _no_collector(), open_store(options) as store:
         image_a, image_b = (opened(reference, options) for reference in (reference_a, reference_b))
         _check_wheels(image_a, image_b)
         images = _alike(image_a, image_b)
         trusted = [_trusted(image) for image in images] if options.trust_toc else None
-        pair = recall.key(images, (options.entry, options.roles, options.accept, options.profile, trusted))
+        asked = options.entry, options.roles, options.accept, options.profile, trusted, options.any_image
+        names = [(x.reference, x.manifest_digest, x.config_digest) for x in images if digests]  # a recording's words
+        pair = recall.key(images, (asked, options.traces, digests, names))
         known = None if pair is None else recall.load(store, pair, images, tuple(configs.redact_argv(options.argv)))
         if known is not None:
             return encodable(known)
         report = _fresh(images, store, options, progress)  # what it held is gone before the collector comes back
-        if pair is not None:
+        if pair is not None and digests == recordings.digests(options.traces):  # a run can be under way
             recall.save(store, pair, report)
         return report
 
@@ -142,10 +151,11 @@ def _trusted(image: Image) -> object:
 
 def _fresh(images: tuple[Image, Image], store: Store, options: Options, progress: Progress | None) -> Report:
     """Compare two images whose report is not known."""
+    runs = recordings.runs(options.traces)
     facts = Facts(store, options.jobs)
     try:
         a, b = index(images, store, facts, progress, options.jobs, Trust() if options.trust_toc else None)
-        return encodable(_compare(a, b, store, options))
+        return encodable(_compare(a, b, store, options, runs))
     finally:
         facts.close()
 
@@ -398,32 +408,73 @@ def _reader(
 # --------------------------------------------------------------------------------------------------------------------
 
 
-def _compare(a: Indexed, b: Indexed, store: Store, options: Options) -> Report:
+def _compare(a: Indexed, b: Indexed, store: Store, options: Options, runs: Sequence[Recording]) -> Report:
     profile = _profile(a, b, options)
+    _check_recorded_roles(runs, profile)
     claim = _claim(profile, options)
     accepted: frozenset[Level] = frozenset(level for level in ("dormant",) if level in options.accept)
     comparison = _compared(a, b)
     trace_a, trace_b = _traces(a, b, profile, options)
+    joined = _joined(a, trace_a, b, trace_b, runs, profile, options)
+    trace_a, trace_b = joined.traces
     explained = explanation.explain(comparison, _side(a), _side(b), store)
     sides = [(x.attribution, x.facts, found) for x, found in ((a, trace_a), (b, trace_b))]
     changes = versions.weigh_versions(explained.changes, sides, profile)
     changes = tuple(_weigh_loader_cache(change, (a, trace_a), (b, trace_b)) for change in changes)
-    resolved = _resolution(a, trace_a, b, trace_b, changes, explained.switched)
-    judged = _judge_changes(changes, trace_a, trace_b, profile, accepted)
+    resolved = tuple(map(joined.settle_name, _resolution(a, trace_a, b, trace_b, changes, explained.switched)))
+    judged = _judge_changes(changes, trace_a, trace_b, profile, accepted, joined)
     config = configs.compare_configs(a.image.config, b.image.config, profile, engines.common().env)
-    blindspots = _blindspots(a, trace_a, b, trace_b, comparison, explained.blindspots, profile)
+    blindspots = _blindspots(a, trace_a, b, trace_b, comparison, explained.blindspots, profile, joined.blindspots())
     findings = verdict.Findings(
         judged,
         resolved,
         config,
         blindspots,
-        _caveats(a, trace_a, b, trace_b, judged, claim, options, profile),
+        [*joined.caveats(), *_caveats(a, trace_a, b, trace_b, judged, claim, options, profile)],
         unread=any(_touches(spot, a.installed) for spot in comparison.blindspots)
         or _left_out(a, b)
         or any(spot.what == runtime.MOUNT and _touches(spot, a.installed) for spot in blindspots),
         equal=None if a.installed is None else a.installed.equal(b.side if a.own is not None else a.side),
     )
-    return _report(a, trace_a, b, trace_b, comparison, findings, profile, claim, accepted, options)
+    report = _report(a, trace_a, b, trace_b, comparison, findings, profile, claim, accepted, options)
+    return msgspec.structs.replace(report, recordings=joined.told())
+
+
+def _check_recorded_roles(runs: Sequence[Recording], profile: Profile) -> None:
+    names = [role.name for role in profile.roles]
+    for run in runs:
+        for process in run.processes:
+            if process.role is not None and process.role not in names:
+                raise UsageError(
+                    f"--trace {process.role}=... names a role that the profile {profile.name} does not have",
+                    f"it has: {', '.join(names)}",
+                )
+
+
+def _joined(
+    a: Indexed,
+    trace_a: Trace,
+    b: Indexed,
+    trace_b: Trace,
+    runs: Sequence[Recording],
+    profile: Profile,
+    options: Options,
+) -> Joined:
+    """Hold the recordings against both images."""
+    runs = [
+        msgspec.structs.replace(
+            run,
+            processes=tuple(
+                msgspec.structs.replace(each, argv=tuple(configs.redact_argv(each.argv))) for each in run.processes
+            ),
+        )
+        for run in runs
+    ]
+    images = (
+        Traced(a.side, a.image, a.tree, a.facts, trace_a),
+        Traced(b.side, b.image, b.tree, b.facts, trace_b),
+    )
+    return Joined(runs, images, profile, any_image=options.any_image)
 
 
 def _traces(a: Indexed, b: Indexed, profile: Profile, options: Options) -> tuple[Trace, Trace]:
@@ -546,7 +597,12 @@ def _weigh_loader_cache(change: Change, *sides: tuple[Indexed, Trace]) -> Change
 
 
 def _judge_changes(
-    changes: Sequence[Change], trace_a: Trace, trace_b: Trace, profile: Profile, accepted: frozenset[Level]
+    changes: Sequence[Change],
+    trace_a: Trace,
+    trace_b: Trace,
+    profile: Profile,
+    accepted: frozenset[Level],
+    joined: Joined,
 ) -> list[JudgedChange]:
     judged = []
     for change in changes:
@@ -568,6 +624,8 @@ def _judge_changes(
             evidence = present[0]
             for other in present[1:]:
                 evidence = verdict.stronger(evidence, other)
+            if verdict.bears(change, evidence, accepted, placed=role in placed) != "none":
+                evidence = joined.settle(change, role, evidence)
             load[role] = evidence
         bears = {
             role: verdict.bears(change, evidence, accepted, placed=role in placed) for role, evidence in load.items()
@@ -591,10 +649,11 @@ def _blindspots(
     comparison: Comparison,
     explained: Sequence[Blindspot],
     profile: Profile,
+    recorded: Sequence[Blindspot],
 ) -> tuple[Blindspot, ...]:
     """Collect every stage's blindspots; one that has a path and no roles yet blocks the roles that may reach it."""
     roles = tuple(role.name for role in profile.roles)
-    spots: list[Blindspot] = [*trace_a.blindspots, *trace_b.blindspots]
+    spots: list[Blindspot] = [*trace_a.blindspots, *trace_b.blindspots, *recorded]
     for side_, found in ((a, trace_a), (b, trace_b)):
         spots += runtime.mounted(side_.side, side_.image, side_.tree, found.roles)
     read = [*comparison.blindspots, *explained]

@@ -44,7 +44,7 @@ def bears(change: Change, evidence: Evidence, accepted: Collection[Level] = (), 
 
     ``placed``: the role names the absolute place that a moved file left, or the one that it came to.
     """
-    if evidence.level in ("unreached", "outside") or evidence.level in accepted:
+    if evidence.level in ("unreached", "outside") or evidence.level in accepted or evidence.settled is not None:
         return "none"
     delta = change.delta
     if change.status == "moved":
@@ -60,12 +60,14 @@ def bears(change: Change, evidence: Evidence, accepted: Collection[Level] = (), 
         return "undecided"
     if evidence.level == "recorded" and evidence.how == "opened" and delta.detail.get("kind") == "python":
         return "undecided"  # a source that was only read as text did not run
+    if evidence.disputed is not None:
+        return "undecided"  # the trace says that it runs, the recording that it does not
     return "stands" if evidence.level in ("recorded", "eager") else "undecided"
 
 
 def resolution_bears(change: ResolutionChange, accepted: Collection[Level] = ()) -> Bears:
     """Return what a name that leads elsewhere does to its role."""
-    if change.level in ("unreached", "outside") or change.level in accepted:
+    if change.level in ("unreached", "outside") or change.level in accepted or change.settled is not None:
         return "none"
     return "stands" if change.level in ("recorded", "eager") else "undecided"
 
@@ -129,7 +131,7 @@ def _judge_role(findings: Findings, role: str, accepted: Collection[Level]) -> R
     else:
         outcome = "killed"
         reasons = [_killed(findings, role)]
-    return RoleVerdict(outcome, _confidence(findings, role), tuple(reasons))
+    return RoleVerdict(outcome, _confidence(findings, role, outcome), tuple(reasons))
 
 
 def _differs(findings: Findings) -> bool:
@@ -144,9 +146,19 @@ def _differs(findings: Findings) -> bool:
     )
 
 
-def _confidence(findings: Findings, role: str) -> Literal["recorded", "static"]:
-    bearing = [change.load[role] for change in findings.changes if change.bears[role] != "none"]
+def _confidence(findings: Findings, role: str, outcome: Outcome) -> Literal["recorded", "static"]:
+    """A recording decided where it shows what stands, or where nothing would be killed without what it settles."""
+    if outcome == "killed":
+        settled = any(change.load[role].settled is not None for change in findings.changes)
+        return "recorded" if settled or _settled_names(findings, role) else "static"
+    bearing = [change.load[role] for change in findings.changes if change.bears[role] == outcome]
+    if outcome == "stands":
+        return "recorded" if any(evidence.level == "recorded" for evidence in bearing) else "static"
     return "recorded" if bearing and all(evidence.level == "recorded" for evidence in bearing) else "static"
+
+
+def _settled_names(findings: Findings, role: str) -> int:
+    return sum(change.role == role and change.settled is not None for change in findings.resolution)
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -216,8 +228,15 @@ def _undecided(
     blocking: Sequence[Blindspot],
     role: str,
 ) -> Iterator[str]:
+    disputed = [change for change in changes if change.load[role].disputed is not None]
+    if disputed:
+        files, verb = _count(len(disputed), "differing file"), _verb(len(disputed), "is", "are")
+        yield (
+            f"{role}: by static means {files} {verb} loaded at start, and the recording does not show it, so that one "
+            f"of the two is wrong: {_files(disputed)}."
+        )
     for level in LEVELS:
-        group = [change for change in changes if change.load[role].level == level]
+        group = [each for each in changes if each.load[role].level == level and each.load[role].disputed is None]
         if group:
             yield f"{role}: {_count(len(group), 'differing file')} {_open_because(level, len(group))}: {_files(group)}."
     if resolution:
@@ -253,8 +272,17 @@ def _open_because(level: Level, number: int) -> str:
 
 def _killed(findings: Findings, role: str) -> str:
     total = len(findings.changes)
+    names = _settled_names(findings, role)
+    if names:
+        said = _verb(names, "name that resolves differently was", "names that resolve differently were")
+        sentence = _killed_files(findings, role, total) if total else f"{role}: no file differs."
+        return f"{sentence} {names:,} {said} not looked up in the recorded run."
     if not total:
         return f"{role}: no file differs, and nothing else that it could notice."
+    return _killed_files(findings, role, total)
+
+
+def _killed_files(findings: Findings, role: str, total: int) -> str:
     counts: dict[str, int] = {}
     for judged in findings.changes:
         counts[_harmless_because(judged, role)] = counts.get(_harmless_because(judged, role), 0) + 1
@@ -269,6 +297,9 @@ def _killed(findings: Findings, role: str) -> str:
 
 def _harmless_because(judged: JudgedChange, role: str) -> str:
     level = judged.load[role].level
+    settled = judged.load[role].settled
+    if settled is not None:
+        return settled
     if judged.change.status == "moved":
         return "moved without a change"
     if level == "outside":
@@ -323,10 +354,7 @@ def _settle(findings: Findings, roles: Sequence[str], outcome: Outcome) -> Itera
     guessed = ("deferred", "unknown", "dormant")
     if levels.intersection(guessed) or names.intersection(guessed):
         what = "these files are read" if levels.intersection(guessed) else "these names are looked up"
-        yield (
-            "What the failing process really loaded (its /proc/PID/maps, a Python audit log, strace) settles whether "
-            f"{what}."
-        )
+        yield f"A recording of the failing run that is complete for the role (--trace) settles whether {what}."
     if "dormant" in levels | names:
         yield (
             "--accept dormant takes files that only unreferenced functions could load as not loaded; the verdict then "

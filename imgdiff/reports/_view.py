@@ -155,8 +155,14 @@ def blindspots(report: Report) -> list[Blind]:
 
 def caveats(report: Report) -> list[str]:
     """Return what the verdict doesn't cover, as lines under a title that says so: by weight, what is true of every
-    report last."""
-    return [text.removeprefix("Not covered: ") for text in report.verdict.caveats]
+    report last. Those on recordings stand under a title of their own."""
+    said = set(recordings(report))
+    return [text.removeprefix("Not covered: ") for text in report.verdict.caveats if text not in said]
+
+
+def recordings(report: Report) -> list[str]:
+    """Return what is said of the recordings that were given."""
+    return [text for run in report.recordings for text in run.said]
 
 
 def size_text(value: int) -> str:
@@ -319,7 +325,11 @@ def _what(judged: JudgedChange) -> str:
 def _said(judged: JudgedChange, role: str) -> str:
     evidence, weight = judged.load[role], judged.bears[role]
     why = chain_text(evidence) or safe(evidence.note or "")
-    return f"{evidence.level} ({'does not bear' if weight == 'none' else weight})" + (f": {why}" if why else "")
+    how = f", {evidence.how}" if evidence.how is not None else ""
+    bears = "does not bear" if weight == "none" else weight
+    recorded = evidence.settled or evidence.disputed
+    said = f"{evidence.level}{how} ({bears}{f', {recorded}' if recorded else ''})"
+    return said + (f": {why}" if why else "")
 
 
 def groups(changes: Sequence[JudgedChange], roles: Sequence[str]) -> list[tuple[str, str, list[JudgedChange]]]:
@@ -347,4 +357,6 @@ def _why_not(judged: JudgedChange, level: Level) -> str:
         return "attributes only"
     if change.delta is not None and change.delta.effect in ("noise", "metadata"):
         return f"{change.delta.effect}: {safe(change.delta.reason).rstrip('.')}"
+    if any(evidence.settled is not None for evidence in judged.load.values()):
+        return "not loaded in the recorded run"
     return f"accepted as {level}"

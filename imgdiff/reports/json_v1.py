@@ -381,10 +381,20 @@ def _change(judged: JudgedChange) -> WireChange:
         size=Both(_size(change.a), _size(change.b)),
         effect=effect,
         reason=None if change.delta is None else change.delta.reason,
-        detail={} if change.delta is None else change.delta.detail,
+        detail={**({} if change.delta is None else change.delta.detail), **_recordings(judged)},
         load={role: _load(evidence) for role, evidence in judged.load.items()},
         escaped=_escaped(change.path_a, change.path_b),
     )
+
+
+def _recordings(judged: JudgedChange) -> dict[str, Any]:
+    """What recordings say by not showing a file, for each role of which they do."""
+    said = {
+        role: "settled" if evidence.settled is not None else "disputed"
+        for role, evidence in judged.load.items()
+        if evidence.settled is not None or evidence.disputed is not None
+    }
+    return {"recordings": said} if said else {}
 
 
 def _digest(entry: FileEntry | None) -> str | None:

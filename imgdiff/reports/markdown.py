@@ -29,6 +29,7 @@ from imgdiff.reports._view import (
     narrowing,
     number,
     owner_rows,
+    recordings,
     resolutions,
     safe,
     share,
@@ -165,6 +166,8 @@ def _sections(report: Report, view: View) -> Iterator[tuple[str, list[str]]]:
     bearing = [judged for judged in changes if weighs(judged)]
     rest = [judged for judged in changes if not weighs(judged)]
     weigh = sum(weighs(judged) for judged in report.changes)
+    if runs := recordings(report):
+        yield f"Recordings ({len(report.recordings):,})", [f"- {prose(text)}" for text in runs]
     if weigh:
         yield f"Differences that bear on a role ({share(len(bearing), weigh)})", list(_bearing(bearing, roles))
     if report.config:
@@ -178,8 +181,8 @@ def _sections(report: Report, view: View) -> Iterator[tuple[str, list[str]]]:
         yield f"Owners (differ: {counts[0]}; the same to the byte: {counts[1]})", list(_owners(report, view))
     if spots := blindspots(report):
         yield f"Blindspots ({len(spots):,})", list(_blindspots(spots))
-    if report.verdict.caveats:
-        yield f"Not covered ({len(report.verdict.caveats):,})", [f"- {prose(text)}" for text in caveats(report)]
+    if said := caveats(report):
+        yield f"Not covered ({len(said):,})", [f"- {prose(text)}" for text in said]
     if report.verdict.settle:
         yield "What would settle it", [f"- {prose(text)}" for text in report.verdict.settle]
     light = len(report.changes) - weigh

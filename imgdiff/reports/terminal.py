@@ -30,6 +30,7 @@ from imgdiff.reports._view import (
     narrowing,
     number,
     owner_rows,
+    recordings,
     resolutions,
     safe,
     share,
@@ -79,6 +80,7 @@ class _Terminal:
     def print(self) -> None:
         self._verdict()
         self._images()
+        self._list("Recordings", recordings(self._report), limit=None)
         self._owners()
         self._bearing()
         self._rest()
