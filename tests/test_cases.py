@@ -44,10 +44,17 @@ def test_a_case_reports_what_it_should(
         pytest.skip(f"{name} holds bytecode of a Python minor that is not here (name it in IMGDIFF_TEST_PYTHONS)")
     a, b = built[name]
     report = imgdiff.diff(
-        str(a), str(b), entry=run.entry, accept=tuple(run.accept), profile=run.profile, cache_dir=tmp_path, jobs=1
+        str(a),
+        str(b),
+        entry=run.entry,
+        accept=tuple(run.accept),
+        profile=run.profile,
+        traces=[str(FIXTURES / name / trace) for trace in run.trace],
+        cache_dir=tmp_path,
+        jobs=1,
     )
     assert differences(run, report) == []
-    assert starts(report) <= ROOT_EDGES
+    assert starts(report) <= ROOT_EDGES | {"recorded"}
     loaded = [evidence for judged in report.changes for evidence in judged.load.values()]
     assert not [evidence for evidence in loaded if evidence.level == "dormant" and not evidence.chain]
 

@@ -5,17 +5,21 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.support.command import Shell
 
 ROOT = Path(__file__).parents[1]
 
 
-def test_the_readme_shows_what_the_command_prints(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("more", "code"), [((), 3), (("--trace", "fixtures/story/recording"), 0)])
+def test_the_readme_shows_what_the_command_prints(tmp_path: Path, more: tuple[str, ...], code: int) -> None:
     shell = Shell(tmp_path)
     (tmp_path / "fixtures").symlink_to(ROOT / "fixtures")
-    ran = shell.run("fixtures/story/a", "fixtures/story/b", "--no-cache", COLUMNS="80")
-    assert ran.code == 3
-    block = re.search(r"```console\n\$ imgdiff fixtures/story/a fixtures/story/b\n(.*?)```", _readme(), re.S)
+    words = ("fixtures/story/a", "fixtures/story/b", *more)
+    ran = shell.run(*words, "--no-cache", COLUMNS="80")
+    assert ran.code == code
+    block = re.search(rf"```console\n\$ imgdiff {' '.join(words)}\n(.*?)```", _readme(), re.S)
     assert block is not None
     at = 0
     for part in re.split(r"^ *\.\.\.\n", block[1], flags=re.M):  # what is left out

@@ -26,7 +26,7 @@ class ExpectedChange(msgspec.Struct, forbid_unknown_fields=True):
 class Run(msgspec.Struct, forbid_unknown_fields=True):
     """One run over a case. ``more``: there may be more changes than are listed. ``same`` are owners of whose files not
     one differs. ``config`` are the names (else fields) that differ, with what they bear. ``resolution`` are names that
-    resolve elsewhere in some role. ``blindspots`` are paths (else what) of those that block a role."""
+    resolve elsewhere in some role. ``trace`` are recordings beside the file. ``blindspots`` are paths (else what) of those that block a role."""
 
     outcome: Outcome
     exit: int
@@ -36,6 +36,7 @@ class Run(msgspec.Struct, forbid_unknown_fields=True):
     accept: list[str] = []
     entry: str | None = None
     profile: str | None = None
+    trace: list[str] = []
     claim: list[str] | None = None
     confidence: Confidence | None = None
     more: bool = False

@@ -65,7 +65,6 @@ class Joined:
     def _take(self, recording: Recording, ones: Sequence[One], any_image: bool) -> Take:
         made = made_on(recording, ones, any_image=any_image)
         doubts = [] if made.proven else ["no bytes in it prove on which image it was made"]
-        doubts += (f"of the recording not all is known: {note}" for note in recording.notes)
         runs = {
             one.side: Run(recording, one.places, each.trace, each.facts, self._profile, doubts)
             for one, each in zip(ones, self._images, strict=True)
