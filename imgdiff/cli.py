@@ -17,13 +17,14 @@ from typing import Any, NoReturn
 import click
 
 from imgdiff import about, pipeline, recordings, snapshot
+from imgdiff.cli_options import CacheDirectory
+from imgdiff.cli_resolve import resolve_command
 from imgdiff.errors import ImgdiffError, UsageError
 from imgdiff.reports import EXIT_CODES, FORMATS, View, progress, render, safe, summary, transferred
 from imgdiff.sources import registry
 from imgdiff.store import Store
 
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-_SUBCOMMANDS = ("cache", "snapshot")
 
 
 class _Main(click.Group):
@@ -54,15 +55,6 @@ def _no_one() -> Iterator[None]:
         raise _ClosedPipeError from error
 
 
-class _CacheDirectory(click.Path):
-    """A directory; an empty word would be the working directory, which nobody means."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value == "":
-            self.fail("it is empty; name a directory, or say --no-cache", param, ctx)
-        return super().convert(value, param, ctx)
-
-
 class _OutputFile(click.Path):
     """A file to write; an empty word would be the working directory."""
 
@@ -82,8 +74,12 @@ def cli() -> None:
     """Tell whether the difference between two container images can explain what a process does.
 
     imgdiff A B compares them (imgdiff diff --help has the options); imgdiff snapshot keeps
-    what a later comparison needs of one; imgdiff cache shows or clears the cache.
+    what a later comparison needs of one; imgdiff resolve says which copy a name leads to in one;
+    imgdiff cache shows or clears the cache.
     """
+
+
+cli.add_command(resolve_command)
 
 
 @cli.command("diff")
@@ -141,7 +137,7 @@ def cli() -> None:
     help="Show this owner's differences only. May be given several times.",
 )
 @click.option("--loaded", is_flag=True, help="Show only what some role loads.")
-@click.option("--cache-dir", type=_CacheDirectory(path_type=Path, file_okay=False), help="Where the cache lies.")
+@click.option("--cache-dir", type=CacheDirectory(path_type=Path, file_okay=False), help="Where the cache lies.")
 @click.option("--no-cache", is_flag=True, help="Use a temporary cache and remove it.")
 @click.option("--insecure", is_flag=True, help="Allow plain HTTP and unverified TLS for registries.")
 @click.option(
@@ -351,7 +347,7 @@ def cache_group() -> None:
 
 
 _cache_dir = click.option(
-    "--cache-dir", type=_CacheDirectory(path_type=Path, file_okay=False), help="Where the cache lies."
+    "--cache-dir", type=CacheDirectory(path_type=Path, file_okay=False), help="Where the cache lies."
 )
 
 
@@ -417,7 +413,7 @@ def cache_prune(max_size: int, cache_dir: Path | None, quiet: bool) -> None:
 )
 @click.option("--texts", is_flag=True, help="Keep Python modules whole, too: five times as large, and told in full.")
 @click.option("--platform", metavar="OS/ARCH[/VARIANT]", help="Pick this one from an image index.")
-@click.option("--cache-dir", type=_CacheDirectory(path_type=Path, file_okay=False), help="Where the cache lies.")
+@click.option("--cache-dir", type=CacheDirectory(path_type=Path, file_okay=False), help="Where the cache lies.")
 @click.option("--no-cache", is_flag=True, help="Use a temporary cache and remove it.")
 @click.option("--insecure", is_flag=True, help="Allow plain HTTP and unverified TLS for registries.")
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes to use; all cores by default.")

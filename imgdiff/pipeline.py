@@ -124,7 +124,7 @@ def diff(
 ) -> Report:
     """Compare two images and return the report. Raises ImgdiffError where an image can't be used."""
     options = options or Options()
-    _check(options)
+    check(options)
     digests = recordings.digests(options.traces)
     with _no_collector(), open_store(options) as store:
         image_a, image_b = (opened(reference, options) for reference in (reference_a, reference_b))
@@ -191,7 +191,8 @@ def _alike(a: Image, b: Image) -> tuple[Image, Image]:
     return hidden[0], hidden[1]
 
 
-def _check(options: Options) -> None:
+def check(options: Options) -> None:
+    """Say before the long work what is asked for that there is not. Raises UsageError."""
     for level in options.accept:
         if level not in ACCEPTABLE:
             raise UsageError(f"level {level!r} can't be accepted as not loaded", "only dormant can: --accept dormant")

@@ -11,7 +11,7 @@ from imgdiff.kinds._shell_nouns import Command, Literal, Substitution, Variable,
 from imgdiff.kinds._shell_words import read
 from imgdiff.model import HOLE, HOLE_DIR, HOLE_FILE, Delta, Pattern, ShellFacts, Unreadable
 
-VERSION = 1
+VERSION = 2
 
 MAX_SIZE = 2 * 1024 * 1024
 """Bytes of script that are read at most."""
@@ -82,6 +82,8 @@ def facts(data: bytes) -> ShellFacts | Unreadable:
         commands=tuple(dict.fromkeys(script.commands)),
         assigns=tuple(dict.fromkeys(script.assigns)),
         strings=frozenset(string for string in script.strings if string.strip()),
+        assigned=tuple(script.assigned[each] for each in dict.fromkeys(script.assigns)),
+        sourced=tuple(each in script.sourced for each in dict.fromkeys(script.sources)),
     )
 
 
@@ -101,6 +103,9 @@ class _Script:
         self.commands: list[tuple[tuple[Pattern, ...], int]] = []
         self.assigns: list[tuple[str, Pattern]] = []
         self.strings: set[str] = set()
+        self.assigned: dict[tuple[str, Pattern], tuple[int, bool]] = {}
+        self.sourced: set[tuple[Pattern, int]] = set()  # in any case
+        self._inside = 0  # substitutions that are open
         self._values: dict[str, tuple[Pattern, ...]] = {}
         self._arrays: dict[str, list[tuple[Word, ...]]] = {}  # what "${name[@]}" can stand for
         self._count: dict[str, int] = {}
@@ -133,6 +138,9 @@ class _Script:
         for name, value in command.assigns:
             values = self.fold(value, level)
             self.assigns += [(name, pattern) for pattern in values]
+            for pattern in values:
+                first, known = self.assigned.get((name, pattern), (command.line, False))
+                self.assigned[name, pattern] = first, known or self._sure(command, level)
             earlier = self._values.get(name, ())
             self._values[name] = _bounded((*earlier, *values))
         self._note_arrays(command)
@@ -153,7 +161,13 @@ class _Script:
         for words in self._spread(command.words):
             folded = [self.fold(word, level) for word in words]
             for turn in range(max(map(len, folded), default=0)):
-                self._simple(tuple(values[min(turn, len(values) - 1)] for values in folded), command.line, level)
+                simple = tuple(values[min(turn, len(values) - 1)] for values in folded)
+                if self._sure(command, level) and len(folded) > 1 and len(folded[1]) == 1:
+                    self.sourced.add((simple[1], command.line))
+                self._simple(simple, command.line, level)
+
+    def _sure(self, command: Command, level: int) -> bool:
+        return command.certain and level == 0 and not self._inside
 
     def _note_arrays(self, command: Command) -> None:
         """Keep the elements of the arrays that a command sets: alone, and behind those that they may extend."""
@@ -277,8 +291,10 @@ class _Script:
         """Take in the commands of a substitution, once, and return what they print where that is known."""
         known = self._substituted.get(id(part))
         if known is None:
+            self._inside += 1  # a process of its own: what it sets is gone with it
             for command in part.commands:
                 self._command(command, level)
+            self._inside -= 1
             known = self._substituted[id(part)] = (part, self._printed(part, level))
         return known[1]
 

@@ -61,8 +61,20 @@ class Touched(msgspec.Struct, frozen=True):
     line: int | None = None
 
 
+class SetBy(msgspec.Struct, frozen=True):
+    """A part of a path list, or a value, of an ENV name that shell code sets: in the script at ``path`` (None: in the
+    command line itself), at a line of it. ``sure`` if it does in any case."""
+
+    name: str
+    part: str
+    path: bytes | None
+    line: int
+    sure: bool
+
+
 class Launch(msgspec.Struct, frozen=True):
-    """What a command line comes to. ``program`` is the canonical path of the last program, if it is in the image."""
+    """What a command line comes to. ``program`` is the canonical path of the last program, if it is in the image.
+    ``set_by`` is what shell code on the way adds to the image's ENV."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -73,6 +85,12 @@ class Launch(msgspec.Struct, frozen=True):
     in_shell: bool = False
     caveats: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()  # strings of the shell code on the way
+    set_by: tuple[SetBy, ...] = ()
+
+    def unsure(self, name: str) -> frozenset[str]:
+        """Return the parts of a path list that shell code may or may not put there."""
+        sure = {each.part for each in self.set_by if each.name == name and each.sure}
+        return frozenset(each.part for each in self.set_by if each.name == name) - sure
 
 
 def environment_of(config: ImageConfig | None) -> dict[str, str]:
@@ -213,6 +231,7 @@ class Follower:
             in_shell=base.in_shell or inner.in_shell,
             caveats=(*base.caveats, *inner.caveats),
             texts=(*base.texts, *inner.texts),
+            set_by=tuple(dict.fromkeys((*base.set_by, *inner.set_by))),
         )
 
     def _python(self, invoked: bytes, rest: list[str]) -> PythonStart:
@@ -313,67 +332,83 @@ class Follower:
         return self._commands(base, path, self.facts.shell(path), rest, depth)
 
     def _code(self, base: Launch, code: bytes, rest: list[str], depth: int) -> list[Launch]:
-        return self._commands(base, base.touched[0].path, shell.facts(code), rest, depth)
+        return self._commands(base, None, shell.facts(code), rest, depth)
 
     def _commands(
-        self, base: Launch, script: bytes, facts: ShellFacts | Unreadable, rest: list[str], depth: int
+        self, base: Launch, script: bytes | None, facts: ShellFacts | Unreadable, rest: list[str], depth: int
     ) -> list[Launch]:
         if isinstance(facts, Unreadable):
-            caveat = (
-                f"/{script.decode('utf-8', 'backslashreplace')} could not be read as a shell script: {facts.reason}"
-            )
+            named = "the command line" if script is None else f"/{script.decode('utf-8', 'backslashreplace')}"
+            caveat = f"{named} could not be read as a shell script: {facts.reason}"
             return [msgspec.structs.replace(base, caveats=(*base.caveats, caveat))]
-        env = dict(base.env)
-        touched = list(base.touched)
-        texts = [*base.texts, *sorted(facts.strings)]
-        for pattern, line in facts.sources:
-            self._source(pattern, line, script, base.cwd, env, touched, texts)
-        _assign(env, facts.assigns)
-        base = msgspec.structs.replace(base, env=env, touched=tuple(touched), texts=tuple(texts))
+        state = _Shell(dict(base.env), list(base.touched), [*base.texts, *sorted(facts.strings)], list(base.set_by))
+        here = script if script is not None else base.touched[0].path
+        for (pattern, line), sure in zip(facts.sources, facts.sourced, strict=True):
+            self._source(pattern, line, here, base.cwd, state, sure=sure)
+        state.assign(facts, script, sure=True)
+        base = msgspec.structs.replace(
+            base,
+            env=state.env,
+            touched=tuple(state.touched),
+            texts=tuple(state.texts),
+            set_by=tuple(dict.fromkeys(state.set_by)),
+        )
         launches: list[Launch] = []
         for words, _ in facts.commands:
             argv = _arguments(words, rest)
             if argv:
-                launches += self._behind(base, argv, env, depth, sure=False)
+                launches += self._behind(base, argv, state.env, depth, sure=False)
         return launches or [base]
 
-    def _source(
-        self,
-        pattern: str,
-        line: int,
-        script: bytes,
-        cwd: bytes,
-        env: dict[str, str],
-        touched: list[Touched],
-        texts: list[str],
-    ) -> None:
+    def _source(self, pattern: str, line: int, script: bytes, cwd: bytes, state: _Shell, *, sure: bool) -> None:
         own = "/" + script.decode("utf-8", "surrogateescape")
         pattern = pattern.replace(HOLE_FILE, own).replace(HOLE_DIR, own.rpartition("/")[0])
         if HOLE in pattern:
-            texts.append(pattern)
+            state.texts.append(pattern)
             return
         path = self.tree.resolve(pattern.encode("utf-8", "surrogateescape"), cwd)
         entry = None if path is None else self.tree.get(path)
-        if path is None or entry is None or entry.type != "file" or any(each.path == path for each in touched):
+        if path is None or entry is None or entry.type != "file" or any(each.path == path for each in state.touched):
             return
-        touched.append(Touched(path, "source", sure=True, by=script, line=line))
+        state.touched.append(Touched(path, "source", sure=True, by=script, line=line))
         inner = self.facts.shell(path)
         if isinstance(inner, ShellFacts):
-            texts += sorted(inner.strings)
-            for deeper, number in inner.sources:
-                self._source(deeper, number, path, cwd, env, touched, texts)
-            _assign(env, inner.assigns)
+            state.texts += sorted(inner.strings)
+            for (deeper, number), too in zip(inner.sources, inner.sourced, strict=True):
+                self._source(deeper, number, path, cwd, state, sure=sure and too)
+            state.assign(inner, path, sure=sure)
 
 
-def _assign(env: dict[str, str], assigns: Sequence[tuple[str, str]]) -> None:
-    """Apply what a script sets. Lists keep what they had: whether it stays is known only at run time."""
-    for name, pattern in assigns:
-        if name in _ENV_LISTS:
-            parts = [part for part in pattern.split(":") if part and HOLE not in part]
-            old = [part for part in env.get(name, DEFAULT_PATH if name == "PATH" else "").split(":") if part]
-            env[name] = ":".join(dict.fromkeys([*parts, *old]))
-        elif HOLE not in pattern:
-            env[name] = pattern
+class _Shell:
+    """What a shell has come to know and set on the way."""
+
+    def __init__(self, env: dict[str, str], touched: list[Touched], texts: list[str], set_by: list[SetBy]) -> None:
+        self.env, self.touched, self.texts, self.set_by = env, touched, texts, set_by
+
+    def assign(self, facts: ShellFacts, script: bytes | None, *, sure: bool) -> None:
+        """Apply what a script sets. Lists keep what they had: whether it stays is known only at run time."""
+        for (name, pattern), (line, runs) in zip(facts.assigns, facts.assigned, strict=True):
+            if name not in _ENV_LISTS:
+                if HOLE not in pattern:
+                    self.env[name] = pattern
+                    self.set_by.append(SetBy(name, pattern, script, line, sure and runs))
+                continue
+            parts = _parts(pattern)
+            old = [part for part in self.env.get(name, DEFAULT_PATH if name == "PATH" else "").split(":") if part]
+            self.env[name] = ":".join(dict.fromkeys([*parts, *old]))
+            others = [
+                _parts(other)
+                for (again, other), (at, _) in zip(facts.assigns, facts.assigned, strict=True)
+                if again == name and at == line
+            ]
+            for part in parts:
+                if part not in old:
+                    always = sure and runs and all(part in other for other in others)
+                    self.set_by.append(SetBy(name, part, script, line, always))
+
+
+def _parts(pattern: str) -> list[str]:
+    return [part for part in pattern.split(":") if part and HOLE not in part]
 
 
 def _arguments(words: Sequence[str], rest: Sequence[str]) -> list[str]:

@@ -83,6 +83,10 @@ class Cache:
         plain = [entry for entry in fitting if not entry.variant][:1]
         return (*(entry for entry in fitting if entry.variant), *plain)
 
+    def entries(self, name: bytes) -> tuple[CachedLibrary, ...]:
+        """Return all entries of a name, in order, for every machine."""
+        return tuple(self._by_name.get(name, ()))
+
     def names(self) -> Collection[bytes]:
         """Return the names that have an entry."""
         return self._by_name.keys()
@@ -159,17 +163,25 @@ def _reduced(cache: Cache, name: bytes) -> list[tuple[bytes, int | None, bytes]]
 
 def configured_directories(tree: Tree, facts: FactSource) -> tuple[bytes, ...]:
     """Return the directories of ``/etc/ld.so.conf`` and what it includes, in order, without the leading slash."""
-    found: dict[bytes, None] = {}
+    return tuple(configured(tree, facts))
+
+
+def configured(tree: Tree, facts: FactSource) -> dict[bytes, tuple[bytes, int]]:
+    """Return the directories of ``/etc/ld.so.conf`` and what it includes, in order (that of the included files'
+    names), each with the file and the line that first names it."""
+    found: dict[bytes, tuple[bytes, int]] = {}
     _read_conf(tree, facts, CONF_PATH, found, [MAX_INCLUDES])
-    return tuple(found)
+    return found
 
 
-def _read_conf(tree: Tree, facts: FactSource, path: bytes, found: dict[bytes, None], budget: list[int]) -> None:
+def _read_conf(
+    tree: Tree, facts: FactSource, path: bytes, found: dict[bytes, tuple[bytes, int]], budget: list[int]
+) -> None:
     if budget[0] <= 0:
         return
     budget[0] -= 1
     text = facts.text(path)
-    for line in (text or b"").split(b"\n"):
+    for number, line in enumerate((text or b"").split(b"\n"), 1):
         words = line.partition(b"#")[0].split()
         if not words or len(found) >= MAX_DIRECTORIES:
             continue
@@ -180,7 +192,7 @@ def _read_conf(tree: Tree, facts: FactSource, path: bytes, found: dict[bytes, No
         elif words[0] != b"hwcap":
             directory = line.partition(b"#")[0].strip().partition(b"=")[0].rstrip()
             if directory.startswith(b"/"):
-                found[directory.strip(b"/")] = None
+                found.setdefault(directory.strip(b"/"), (path, number))
 
 
 def _glob(tree: Tree, pattern: bytes, base: bytes) -> list[bytes]:

@@ -79,11 +79,11 @@ class LibraryResolver(LibrarySearch):
     def library_directories(self) -> tuple[bytes, ...]:
         """Return the canonical directories in which names are looked for whoever asks: LD_LIBRARY_PATH, those of
         ld.so.conf and of the stored cache, the trusted ones; for musl its path."""
-        found = [directory for directory, _ in self._library_path()]
+        found = [step.directory for step in self._library_path()]
         if self._musl:
             found += self._musl_directories()
         else:
-            found += [*ld_cache.configured_directories(self._tree, self._facts), *self._trusted_directories()]
+            found += [*ld_cache.configured_directories(self._tree, self._facts), *self.trusted_directories()]
             stored = self._caches.stored
             found += [entry.path.rpartition(b"/")[0] for entry in stored] if stored is not None else []
         resolved = (self._tree.resolve(directory) for directory in found)

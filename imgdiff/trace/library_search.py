@@ -7,7 +7,7 @@ what the stored ``ld.so.cache`` and one made anew by ldconfig give.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -37,6 +37,16 @@ _MULTIARCH: dict[tuple[int, int], bytes] = {
 }
 _MUSL_PATH = (b"lib", b"usr/local/lib", b"usr/lib")
 _MUSL_OWN = ("c", "pthread", "rt", "m", "dl", "util", "xnet")
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One directory that is searched: how it comes to that in words, the file that says so, and whether it is searched
+    in any case; a shell script can set LD_LIBRARY_PATH in a branch."""
+
+    directory: bytes
+    how: str
+    by: bytes | None = None
+    sure: bool = True
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -108,11 +118,15 @@ class Caches:
         rebuilt one; where none is stored the rebuilt one and none at all."""
         if self.stored is not None:
             yield self.stored, "ld.so.cache"
-        if trusted not in self._rebuilt:
-            self._rebuilt[trusted] = ld_cache.rebuild(self._tree, self._facts, trusted)
-        yield self._rebuilt[trusted], "ld.so.cache as ldconfig makes it"
+        yield self.rebuilt(trusted), "ld.so.cache as ldconfig makes it"
         if self.absent:
             yield Cache(()), ""
+
+    def rebuilt(self, trusted: tuple[bytes, ...]) -> Cache:
+        """Return the cache as ldconfig would make it, with these directories of the loader's own."""
+        if trusted not in self._rebuilt:
+            self._rebuilt[trusted] = ld_cache.rebuild(self._tree, self._facts, trusted)
+        return self._rebuilt[trusted]
 
     def variants(self, canonical: bytes) -> list[tuple[bytes, bytes]]:
         """Return the directories for certain CPUs below a library directory, as (relative, canonical) paths."""
@@ -132,7 +146,9 @@ class LibrarySearch:
         program: bytes | None = None,
         directory: bytes = b"",
         caches: Caches | None = None,
+        unsure: Collection[str] = (),
     ) -> None:
+        self._unsure = frozenset(unsure)  # parts of LD_LIBRARY_PATH that it may not have
         self._tree, self._facts = tree, facts
         self._environment = environment or {}
         self._directory = directory.strip(b"/")
@@ -142,7 +158,7 @@ class LibrarySearch:
         self._musl = _musl_loader(tree) is not None and not _has_glibc(tree)
         self._trusted: tuple[bytes, ...] = ()
         self._lib: tuple[bytes, ...] = ()
-        self._known: dict[tuple[bytes, tuple[bytes, ...], bool], Resolution] = {}
+        self._known: dict[tuple[bytes, tuple[tuple[bytes, bool], ...], bool], Resolution] = {}
         if self._program is not None:
             self.settle(self._program.facts)
 
@@ -170,27 +186,56 @@ class LibrarySearch:
             for path in self._expand(name, asking):
                 self._try(path, "path", found)
             return Resolution(name, _unique(found))
-        order = list(self._musl_order(asking) if self._musl else self._before_cache(asking))
+        order = list(self.order(asking))
         nodeflib = asking is not None and asking.facts.nodeflib
-        key = name.encode("utf-8", "surrogateescape"), tuple(directory for directory, _ in order), nodeflib
+        key = name.encode("utf-8", "surrogateescape"), tuple([(step.directory, step.sure) for step in order]), nodeflib
         if key not in self._known:
             find = self._search_musl if self._musl else self._search_glibc
             self._known[key] = find(name, order, nodeflib)
         return self._known[key]
 
+    @property
+    def is_musl(self) -> bool:
+        """Whether musl's loader searches, not glibc's."""
+        return self._musl
+
+    @property
+    def machine(self) -> tuple[int, int] | None:
+        """The machine (e_machine) and class (32 or 64) that files must have, None before any is mapped."""
+        return self._machine
+
+    @property
+    def program(self) -> Mapped | None:
+        """The main program, if it is an ELF file of the image."""
+        return self._program
+
+    @property
+    def caches(self) -> Caches:
+        """The loader's caches."""
+        return self._caches
+
+    def expanded(self, part: str) -> list[bytes]:
+        """Return the directories that a part of LD_LIBRARY_PATH stands for."""
+        return list(self._expand(part, self._program))
+
+    def order(self, asking: Mapped | None) -> Iterator[Step]:
+        """Yield the directories that are looked into for a name without a slash, in order: for glibc those before the
+        caches, for musl all."""
+        return self._musl_order(asking) if self._musl else self._before_cache(asking)
+
     # --- glibc ------------------------------------------------------------------------------------------------------
 
-    def _search_glibc(self, name: str, order: list[tuple[bytes, str]], nodeflib: bool) -> Resolution:
+    def _search_glibc(self, name: str, order: list[Step], nodeflib: bool) -> Resolution:
         encoded = name.encode("utf-8", "surrogateescape")
         searched: list[bytes] = []
         found: list[Candidate] = []
-        for directory, how in order:
-            searched.append(directory)
-            if self._look(directory, encoded, how, found):
+        for step in order:
+            searched.append(step.directory)
+            if self._look(step.directory, encoded, step.how, found) and step.sure:
                 return Resolution(name, _unique(found), tuple(searched))
-        behind = [] if nodeflib else list(self._trusted_directories())
+        behind = [] if nodeflib else list(self.trusted_directories())
         answers = []
-        for cache, how in self._caches.worlds(self._trusted_directories()):
+        for cache, how in self._caches.worlds(self.trusted_directories()):
             answer: list[Candidate] = []
             if not self._cached(cache, encoded, how, nodeflib, answer):
                 for directory in behind:
@@ -206,16 +251,16 @@ class LibrarySearch:
                 return msgspec.structs.replace(resolution, differs=True, stored=ends[0], rebuilt=ends[1])
         return resolution
 
-    def _before_cache(self, asking: Mapped | None) -> Iterator[tuple[bytes, str]]:
+    def _before_cache(self, asking: Mapped | None) -> Iterator[Step]:
         """Yield the directories that come before the cache: RPATH of the chain, LD_LIBRARY_PATH, RUNPATH."""
         if asking is None or not asking.facts.runpath:
             yield from self._rpaths(asking)
         yield from self._library_path()
         if asking is not None and asking.facts.runpath:
             for directory in self._expand_list(asking.facts.runpath, asking, ":"):
-                yield directory, f"RUNPATH /{text(directory)}"
+                yield Step(directory, f"RUNPATH /{text(directory)}", asking.path)
 
-    def _rpaths(self, asking: Mapped | None) -> Iterator[tuple[bytes, str]]:
+    def _rpaths(self, asking: Mapped | None) -> Iterator[Step]:
         """Yield the RPATH directories of a file and of those that loaded it, the program's last; one with a RUNPATH
         has none."""
         seen: set[bytes] = set()
@@ -225,14 +270,16 @@ class LibrarySearch:
                 seen.add(here.path)
                 if here.facts.rpath and not here.facts.runpath:
                     for directory in self._expand_list(here.facts.rpath, here, ":"):
-                        yield directory, f"RPATH /{text(directory)}"
+                        yield Step(directory, f"RPATH /{text(directory)}", here.path)
                 here = here.loader
 
-    def _library_path(self) -> Iterator[tuple[bytes, str]]:
+    def _library_path(self) -> Iterator[Step]:
         value = self._environment.get("LD_LIBRARY_PATH", "")
-        if value:
-            for directory in self._expand_list(value, self._program, ":" if self._musl else ":;"):
-                yield directory, f"LD_LIBRARY_PATH /{text(directory)}"
+        if not value:
+            return
+        for part in value.replace(";", ":").split(":") if not self._musl else value.split(":"):
+            for directory in self._expand(part, self._program):
+                yield Step(directory, f"LD_LIBRARY_PATH /{text(directory)}", None, part not in self._unsure)
 
     def _look(self, directory: bytes, name: bytes, how: str, found: list[Candidate]) -> bool:
         """Add what one directory holds of a name, for certain CPUs too; True where a plain one ends the search."""
@@ -246,7 +293,7 @@ class LibrarySearch:
     def _cached(self, cache: Cache, name: bytes, how: str, nodeflib: bool, found: list[Candidate]) -> bool:
         plain = False
         for entry in cache.lookup(name, *(self._machine or _X86_64)):
-            if nodeflib and entry.path.rpartition(b"/")[0] in self._trusted_directories():
+            if nodeflib and entry.path.rpartition(b"/")[0] in self.trusted_directories():
                 continue
             told = f"{how}, for certain CPUs ({text(entry.variant)})" if entry.variant else how
             hit = self._try(entry.path, told, found, entry.target)
@@ -272,7 +319,7 @@ class LibrarySearch:
         found.append(Candidate(canonical, path, f"{how} ({'it is no ELF file' if facts is None else 'unreadable'})"))
         return False
 
-    def _trusted_directories(self) -> tuple[bytes, ...]:
+    def trusted_directories(self) -> tuple[bytes, ...]:
         """Return the loader's own directories, in order: those of Debian, Fedora and the rest that its strings name."""
         if self._trusted:
             return self._trusted
@@ -333,7 +380,7 @@ class LibrarySearch:
 
     # --- musl -------------------------------------------------------------------------------------------------------
 
-    def _search_musl(self, name: str, order: list[tuple[bytes, str]], _: bool) -> Resolution:
+    def _search_musl(self, name: str, order: list[Step], _: bool) -> Resolution:
         found: list[Candidate] = []
         if _is_musl_own(name):
             place = self._interpreter() or _musl_loader(self._tree)
@@ -341,35 +388,41 @@ class LibrarySearch:
                 self._try(place, "musl's own", found)
             return Resolution(name, tuple(found))
         searched: list[bytes] = []
-        for directory, how in order:
-            searched.append(directory)
-            if self._try(join(directory, name.encode("utf-8", "surrogateescape")), how, found):
+        for step in order:
+            searched.append(step.directory)
+            if self._try(join(step.directory, name.encode("utf-8", "surrogateescape")), step.how, found) and step.sure:
                 break
         return Resolution(name, _unique(found), tuple(searched))
 
-    def _musl_order(self, asking: Mapped | None) -> Iterator[tuple[bytes, str]]:
+    def _musl_order(self, asking: Mapped | None) -> Iterator[Step]:
         yield from self._library_path()
         here, seen = asking, set[bytes]()
         while here is not None and here.path not in seen:
             seen.add(here.path)
             value = here.facts.runpath or here.facts.rpath  # musl takes both for the same
             for directory in self._expand_list(value, here, ":") if value else ():
-                yield directory, f"RPATH /{text(directory)}"
+                yield Step(directory, f"RPATH /{text(directory)}", here.path)
             here = here.loader
-        for directory in self._musl_directories():
-            yield directory, f"musl's path /{text(directory)}"
+        directories, by = self._musl_system()
+        for directory in directories:
+            yield Step(directory, f"musl's path /{text(directory)}", by)
 
     def _musl_directories(self) -> tuple[bytes, ...]:
-        """Return musl's system path: ``/etc/ld-musl-ARCH.path``, else the built-in one."""
+        return self._musl_system()[0]
+
+    def _musl_system(self) -> tuple[tuple[bytes, ...], bytes | None]:
+        """Return musl's system path, and who says so: ``/etc/ld-musl-ARCH.path``, else None, for the built-in one."""
         loader = self._interpreter() or _musl_loader(self._tree)
         if loader is None:
-            return _MUSL_PATH
+            return _MUSL_PATH, None
         name = loader.rpartition(b"/")[2].removesuffix(b".so.1")
         prefix = loader.rpartition(b"/")[0].rpartition(b"/")[0]
-        content = self._facts.text(join(join(prefix, b"etc"), name + b".path"))
+        place = join(join(prefix, b"etc"), name + b".path")
+        content = self._facts.text(place)
         if content is None:
-            return _MUSL_PATH
-        return tuple(part.strip(b"/") for part in content.replace(b"\n", b":").split(b":") if part.startswith(b"/"))
+            return _MUSL_PATH, None
+        found = (part.strip(b"/") for part in content.replace(b"\n", b":").split(b":") if part.startswith(b"/"))
+        return tuple(found), place
 
 
 def text(path: bytes) -> str:

@@ -49,7 +49,7 @@ class Natives:
     def __init__(self, tree: Tree, attribution: Attribution, facts: FactSource, follower: Follower, side: Side) -> None:
         self.tree, self.attribution, self.facts, self.follower, self.side = tree, attribution, facts, follower, side
         self.caches = Caches(tree, facts)
-        self._programs: dict[tuple[bytes, str, str], Closure] = {}
+        self._programs: dict[tuple[bytes, str, str, frozenset[str]], Closure] = {}
         self._names: dict[str, dict[str, bytes]] = {}
         self._elf: dict[bytes, ElfFacts | None] = {}
         # What single blocks say, for every role that reaches them.
@@ -65,7 +65,8 @@ class Natives:
         """Return who looks for libraries in a process."""
         env = launch.env if launch is not None else {}
         cwd = launch.cwd if launch is not None else b""
-        return LibraryResolver(self.tree, self.facts, env, program, cwd, self.caches)
+        unsure = launch.unsure("LD_LIBRARY_PATH") if launch is not None else ()
+        return LibraryResolver(self.tree, self.facts, env, program, cwd, self.caches, unsure)
 
     # Programs on PATH -----------------------------------------------------------------------------------------------
 
@@ -331,7 +332,8 @@ class Natives:
                     self._program(native, touched.path, launch, DEFERRED)
 
     def _program(self, native: Native, path: bytes, launch: Launch, level: int) -> None:
-        key = (path, launch.env.get("LD_LIBRARY_PATH", ""), launch.env.get("LD_PRELOAD", ""))
+        unsure = launch.unsure("LD_LIBRARY_PATH")
+        key = (path, launch.env.get("LD_LIBRARY_PATH", ""), launch.env.get("LD_PRELOAD", ""), unsure)
         closure = self._programs.get(key)
         if closure is None:
             closure = self._programs[key] = self.resolver(launch, path).closure([Start(path)])

@@ -33,6 +33,7 @@ class Resolver:
         self.tree, self.search = tree, search
         digits = search.environment.version.replace(".", "")
         self._tag = re.compile(rb"(?:\.cpython-%st?(?:-[\w.-]+)?|\.abi3t?|)\.so" % re.escape(digits.encode()), re.ASCII)
+        self._first = frozenset(name for name, (_, first) in search.finders.items() if first)
         self._found: dict[str, Found | None] = {}
         self._names: dict[bytes, frozenset[bytes]] = {}
         self._extensions: dict[bytes, dict[bytes, bytes]] = {}
@@ -55,15 +56,19 @@ class Resolver:
                 del self._found[name]
 
     def _find(self, name: str) -> Found | None:
+        if name in self._first:
+            found = self.mapped(name)
+            if found is not None:
+                return found
         parent, _, last = name.rpartition(".")
         if parent:
             package = self.find(parent)
             if package is None or not package.portions:
-                return self._mapped(name)
+                return self.mapped(name)
             directories = package.portions + self._extra.get(parent, ())
         else:
             directories = self.search.directories
-        return self.find_in(name, last, directories) or self._mapped(name)
+        return self.find_in(name, last, directories) or self.mapped(name)
 
     def find_in(self, name: str, last: str, directories: tuple[bytes, ...]) -> Found | None:
         """Return what ``last`` is in these directories, as the module ``name``; the first that has it wins."""
@@ -116,8 +121,8 @@ class Resolver:
         entry = None if found is None else self.tree.get(found)
         return Found(name, found, kind) if entry is not None and entry.type == "file" else None
 
-    def _mapped(self, name: str) -> Found | None:
-        """What an editable finder knows; it is asked last."""
+    def mapped(self, name: str) -> Found | None:
+        """What an editable finder knows; most are asked last."""
         path = self.search.mapping.get(name)
         if path is None:
             return None

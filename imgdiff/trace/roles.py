@@ -74,7 +74,7 @@ class Maker:
                 for site in each.sites
             )
         search = build_search_path(
-            self.tree, environment, self.facts.text, launch.env, first, start.flags, self.side, base_sites
+            self.tree, environment, self.facts.text, launch.env, first, start.flags, self.side, base_sites, launch.cwd
         )
         key = (environment.prefix, *(each for each in search.directories if self._holds_modules(each)))
         known = self.graphs.get(key)

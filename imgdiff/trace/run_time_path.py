@@ -26,7 +26,7 @@ from imgdiff.trace.search_path import site_directory
 from imgdiff.trace.world import show
 
 # What CPython has built in, or can have: no file gives these, so that a file of the name is not what is imported.
-_BUILT_IN = frozenset(
+BUILT_IN = frozenset(
     {
         "sys", "builtins", "time", "marshal", "posix", "atexit", "errno", "faulthandler", "gc", "itertools", "pwd",
         "math", "cmath", "select", "zlib", "array", "binascii", "fcntl", "grp", "resource", "spwd", "syslog",
@@ -481,7 +481,7 @@ class RunTimePath:
     def _counts(self, reach: Reach, unit: Unit, base: str, added: Added) -> bool:
         """Tell whether an import can end here: nothing else gives the name, or this place is asked first."""
         top = base.partition(".")[0]
-        if top in self._startup or top in _BUILT_IN:
+        if top in self._startup or top in BUILT_IN:
             return False
         known = reach.graph.unit(top)
         if known is None or (known.path is None and reach.graph.unit(base) is None):
@@ -537,7 +537,7 @@ class RunTimePath:
 
     def _guess(self, reach: Reach, missing: set[str]) -> None:
         """Look for what is imported and found nowhere in every directory that the code could mean."""
-        for name in sorted(missing - _BUILT_IN - self._startup):
+        for name in sorted(missing - BUILT_IN - self._startup):
             if reach.graph.unit(name) is not None:
                 continue
             for directory, path in self._candidates().get(name, ()):

@@ -7,14 +7,17 @@ what their ``.pth`` lines add (Python documentation, "sys.path initialization" a
 from __future__ import annotations
 
 import ast
+import codecs
 import re
 from collections.abc import Callable, Iterator, Mapping
+from typing import Literal
 
 import msgspec
 
 from imgdiff.model import Blindspot, Environment, Hop, Side, Tree
 
 _ADDS_PATH = re.compile(r"sys\s*\.\s*path\b|addsitedir|site_packages")
+_ASKED_FIRST = re.compile(r"sys\s*\.\s*meta_path\s*\.\s*insert\s*\(\s*0\b")
 _MAX_PTH = 1_000_000  # bytes; a longer one is no list of directories
 
 
@@ -25,10 +28,27 @@ class Startup(msgspec.Struct, frozen=True):
     hop: Hop
 
 
+Source = Literal[
+    "script directory", "working directory", "PYTHONPATH", "standard library", "site-packages", ".pth line"
+]  # fmt: skip
+
+
+class Searched(msgspec.Struct, frozen=True):
+    """One place of a search path. ``written`` is the directory as it is put there (absolute, without a leading slash),
+    ``found`` its canonical path, None where no directory is there. ``by`` and ``line`` say which file puts it there."""
+
+    written: bytes
+    found: bytes | None
+    source: Source
+    by: bytes | None = None
+    line: int | None = None
+
+
 class SearchPath(msgspec.Struct, frozen=True):
     """Where one interpreter looks, in order. ``directories`` are canonical paths; ``sites`` those of them that hold
-    distributions. ``mapping`` is what editable finders know: module name -> canonical path of its file or package.
-    ``files`` are the files that decide all this (``.pth``, ``pyvenv.cfg``)."""
+    distributions. ``mapping`` is what editable finders know: module name -> canonical path of its file or package;
+    ``finders`` has who knows it, and whether it is asked before the directories (else behind them). ``files`` are the
+    files that decide all this (``.pth``, ``pyvenv.cfg``). ``places`` are the directories with who puts them there."""
 
     environment: Environment
     directories: tuple[bytes, ...]
@@ -38,6 +58,8 @@ class SearchPath(msgspec.Struct, frozen=True):
     files: tuple[bytes, ...]
     blindspots: tuple[Blindspot, ...]
     nowhere: tuple[bytes, ...] = ()  # directories that are asked and do not exist
+    places: tuple[Searched, ...] = ()
+    finders: Mapping[str, tuple[bytes, bool]] = {}
 
 
 class _Builder:
@@ -45,22 +67,34 @@ class _Builder:
         self, tree: Tree, environment: Environment, text: Callable[[bytes], bytes | None], side: Side | None
     ) -> None:
         self.tree, self.environment, self.text, self.side = tree, environment, text, side
+        self.version = tuple(int(part) for part in environment.version.split(".") if part.isdigit())
         self.directories: list[bytes] = []
         self.startup: list[Startup] = []
         self.mapping: dict[str, bytes] = {}
         self.files: list[bytes] = []
         self.blindspots: list[Blindspot] = []
         self.nowhere: list[bytes] = []
+        self.places: list[Searched] = []
+        self.finders: dict[str, tuple[bytes, bool]] = {}
 
     def blind(self, what: str, reason: str, path: bytes) -> None:
         self.blindspots.append(Blindspot(what, reason, path, self.side))
 
-    def add(self, directory: bytes, base: bytes = b"") -> bytes | None:
+    def add(
+        self,
+        directory: bytes,
+        base: bytes = b"",
+        source: Source = "site-packages",
+        by: bytes | None = None,
+        line: int | None = None,
+    ) -> bytes | None:
         """Append a directory if it exists; a file there is an archive that Python would import from."""
+        full = directory if directory.startswith(b"/") or not base else base + b"/" + directory
+        written = b"/".join(part for part in full.split(b"/") if part not in (b"", b"."))
         found = self.tree.resolve(directory, base)
         if found is None:
-            full = directory if directory.startswith(b"/") or not base else base + b"/" + directory
-            self.nowhere.append(b"/".join(part for part in full.split(b"/") if part not in (b"", b".")))
+            self.nowhere.append(written)
+            self.places.append(Searched(written, None, source, by, line))
             return None
         entry = self.tree.get(found)
         if entry is not None and entry.type == "file":
@@ -72,6 +106,7 @@ class _Builder:
             return None
         if found not in self.directories:
             self.directories.append(found)
+            self.places.append(Searched(written, found, source, by, line))
         return found
 
     def site(self, directory: bytes) -> None:
@@ -79,7 +114,8 @@ class _Builder:
         if found is None:
             return
         for name in self.tree.children(found):
-            if name.endswith(b".pth") and not name.startswith(b"."):
+            # Hidden ones are left out since 3.13, and in late releases of the minors before: there they can count.
+            if name.endswith(b".pth") and not (name.startswith(b".") and self.version >= (3, 13)):
                 self.pth(found, found + b"/" + name)
 
     def pth(self, site: bytes, path: bytes) -> None:
@@ -87,17 +123,20 @@ class _Builder:
             return
         self.files.append(path)
         content = self.text(path)
+        if content is not None and b"\0" in content.partition(b"\n")[0]:
+            return  # site gives up at a line that is no text: this is no list but a resource fork, or the like
         if content is None or len(content) > _MAX_PTH:
             self.blind(".pth file", "its lines decide what is imported, and its content was not kept", path)
             return
-        for number, line in enumerate(content.decode("utf-8", "surrogateescape").splitlines(), 1):
+        text = content.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
+        for number, line in enumerate(text.splitlines(), 1):
             stripped = line.strip()
             if not stripped or stripped.startswith("#"):
                 continue
             if line.startswith(("import ", "import\t")):
                 self.code(site, path, number, line)
             else:
-                self.add(stripped.encode("utf-8", "surrogateescape"), site)
+                self.add(stripped.encode("utf-8", "surrogateescape"), site, ".pth line", path, number)
 
     def code(self, site: bytes, path: bytes, number: int, line: str) -> None:
         """A line that ``site`` executes: what it imports, and the directories that it adds."""
@@ -110,7 +149,8 @@ class _Builder:
             self.startup.append(Startup(name, hop))
             self.finder(site, name, path)
         if _ADDS_PATH.search(line):
-            added = [self.add(text.encode(), site) for text in _directories(module) if text.strip("/.")]
+            texts = [text.encode("utf-8", "surrogateescape") for text in _directories(module) if text.strip("/.")]
+            added = [self.add(text, site, ".pth line", path, number) for text in texts]
             if not any(found is not None for found in added):
                 self.blind(".pth line", f"line {number} changes sys.path by code that does not fold", path)
 
@@ -124,12 +164,17 @@ class _Builder:
         if module is None:
             self.blind("editable finder", f"{name} decides where modules come from and could not be read", pth)
             return
+        if not _has_table(module):
+            self.blind("editable finder", f"{name} decides where modules come from by code that holds no table", pth)
+        first = _ASKED_FIRST.search(content.decode("utf-8", "replace") if content is not None else "") is not None
         for key, value in _tables(module):
-            found = self.tree.resolve(value.encode("utf-8", "surrogateescape"))
+            target = value.encode("utf-8", "surrogateescape")
+            found = self.tree.resolve(target, site)
             if found is None and "." not in value.rpartition("/")[2]:
-                found = self.tree.resolve(value.encode("utf-8", "surrogateescape") + b".py")
-            if found is not None:
+                found = self.tree.resolve(target + b".py", site)
+            if found is not None and (value.startswith("/") or value.endswith((".py", ".so"))):
                 self.mapping.setdefault(key, found)
+                self.finders.setdefault(key, (source, first))
 
 
 def _parse(text: str) -> ast.Module | None:
@@ -171,15 +216,38 @@ def _directories(module: ast.Module) -> Iterator[str]:
             yield node.value
 
 
+def _has_table(module: ast.Module) -> bool:
+    """Tell whether a finder's module holds its table as text: a dict of the module, or in a call (setuptools,
+    scikit-build-core), or calls of ``map_module`` (editables). meson-python reads its table when it runs."""
+    for statement in module.body:
+        value = getattr(statement, "value", None)
+        if isinstance(value, ast.Dict):
+            return True
+        if isinstance(value, ast.Call):
+            arguments = [*value.args, *(keyword.value for keyword in value.keywords)]
+            if any(isinstance(each, ast.Dict) for each in arguments) or _maps(value):
+                return True
+    return False
+
+
+def _maps(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "map_module" and len(call.args) == 2
+
+
 def _tables(module: ast.Module) -> Iterator[tuple[str, str]]:
+    """The names and paths that a finder's module holds; relative ones start at the finder's directory."""
     for node in ast.walk(module):
-        if isinstance(node, ast.Dict):
+        if isinstance(node, ast.Call) and _maps(node):
+            name, path = node.args
+            if isinstance(name, ast.Constant) and isinstance(path, ast.Constant):
+                yield str(name.value), str(path.value)
+        elif isinstance(node, ast.Dict):
             for key, value in zip(node.keys, node.values, strict=True):
                 if not (isinstance(key, ast.Constant) and isinstance(key.value, str)):
                     continue
                 values = value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
                 for each in values:
-                    if isinstance(each, ast.Constant) and isinstance(each.value, str) and each.value.startswith("/"):
+                    if isinstance(each, ast.Constant) and isinstance(each.value, str) and "/" in each.value:
                         yield key.value, each.value
 
 
@@ -212,28 +280,33 @@ def build_search_path(
     flags: frozenset[str] = frozenset(),
     side: Side | None = None,
     extra_sites: tuple[bytes, ...] = (),
+    cwd: bytes | None = None,
 ) -> SearchPath:
     """Return where this interpreter looks.
 
     ``first`` is the directory of the script, or the working directory for ``-m`` and ``-c``; None where nothing is
-    put first. ``flags`` are the interpreter's single-letter options (``-I`` and ``-E`` ignore PYTHONPATH, ``-I`` and
-    ``-P`` put nothing first, ``-S`` leaves ``site`` out). ``extra_sites`` are further site directories (a base's).
+    put first. ``cwd`` is the working directory (``first`` where it is not given): relative and empty parts of
+    PYTHONPATH start there. ``flags`` are the interpreter's single-letter options (``-I`` and ``-E`` ignore PYTHONPATH,
+    ``-I`` and ``-P`` put nothing first, ``-S`` leaves ``site`` out). ``extra_sites`` are further site directories (a
+    base's).
     """
     builder = _Builder(tree, environment, text, side)
+    working = cwd if cwd is not None else first or b""
     isolated = "I" in flags
     ignore_env = isolated or "E" in flags
-    safe = isolated or "P" in flags or (not ignore_env and bool(env.get("PYTHONSAFEPATH")))
+    safe = (
+        isolated or "P" in flags or (builder.version >= (3, 11) and not ignore_env and bool(env.get("PYTHONSAFEPATH")))
+    )
     if first is not None and not safe:
-        builder.add(first)
-    if not ignore_env:
-        for part in env.get("PYTHONPATH", "").split(":"):
-            if part:
-                builder.add(part.encode("utf-8", "surrogateescape"), first or b"")
+        builder.add(first, source="working directory" if first == working else "script directory")
+    if not ignore_env and env.get("PYTHONPATH"):
+        for part in env["PYTHONPATH"].split(":"):  # an empty part is the working directory (Modules/getpath.py)
+            builder.add(part.encode("utf-8", "surrogateescape") or b".", working, "PYTHONPATH")
     if environment.stdlib is not None:
         archive = b"python" + environment.version.replace(".", "").encode() + b".zip"
-        builder.add(environment.stdlib.rpartition(b"/")[0] + b"/" + archive)
-        builder.add(environment.stdlib)
-        builder.add(environment.stdlib + b"/lib-dynload")
+        builder.add(environment.stdlib.rpartition(b"/")[0] + b"/" + archive, source="standard library")
+        builder.add(environment.stdlib, source="standard library")
+        builder.add(environment.stdlib + b"/lib-dynload", source="standard library")
     sites = (*_with_user_sites(environment, env, flags, ignore_env), *extra_sites)
     if "S" not in flags:
         for site in sites:
@@ -251,6 +324,8 @@ def build_search_path(
         tuple(builder.files),
         tuple(builder.blindspots),
         tuple(builder.nowhere),
+        tuple(builder.places),
+        builder.finders,
     )
 
 

@@ -161,6 +161,28 @@ def test_assignments() -> None:
     )
 
 
+def test_lines_and_certainty_of_assignments_and_sources() -> None:
+    script = (
+        "A=1\n. /x\nif q; then A=2; . /y; fi\nL=/a:${L:-}\nB=$(C=3; echo q)\nf() {\n  D=4\n}\nA=1 && E=5\n"
+        ". /z || . /w\nbash -c 'F=6'\n"
+    )
+    found = read(script)
+    known = dict(zip(found.assigns, found.assigned, strict=True))
+    assert known == {
+        ("A", "1"): (1, True),
+        ("A", "2"): (3, False),
+        ("L", f"/a:{HOLE}"): (4, True),
+        ("L", "/a:"): (4, True),
+        ("C", "3"): (5, False),
+        ("B", "q"): (5, True),
+        ("D", "4"): (7, False),
+        ("E", "5"): (9, False),
+        ("F", "6"): (11, False),
+    }
+    sure = dict(zip(found.sources, found.sourced, strict=True))
+    assert sure == {("/x", 2): True, ("/y", 3): False, ("/z", 10): True, ("/w", 10): False}
+
+
 def test_strings_hold_words_and_the_pieces_between_holes() -> None:
     strings = read("a /etc/x.conf > /tmp/out; b $ROOT/lib/foo.so; for f in /q/r; do :; done").strings
     assert {"/etc/x.conf", "/tmp/out", "/lib/foo.so", "/q/r"} <= strings

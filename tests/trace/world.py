@@ -19,6 +19,8 @@ from imgdiff.model import (
     Environment,
     FileEntry,
     ImageConfig,
+    LookupAnswer,
+    LookupKind,
     ModuleFacts,
     Owner,
     Profile,
@@ -30,6 +32,8 @@ from imgdiff.model import (
     Unreadable,
 )
 from imgdiff.trace import trace
+from imgdiff.trace.lookup import kinds_of, look_up
+from imgdiff.trace.tracer import Tracer
 
 SITE = b"usr/lib/python3.12/site-packages"
 STDLIB = b"usr/lib/python3.12"
@@ -188,9 +192,16 @@ class World:
         self.facts = Facts(self.tree, contents, known)
         self.attribution = make_attribution(self.tree, distributions, environments, owned)
         image = ImageConfig(env=tuple(env), cmd=tuple(argv), working_dir=cwd) if config else None
+        self._question = image, profile or load_profiles()[-1], entry
         self.trace: Trace = trace(
             self.tree, self.attribution, self.facts, image, profile or load_profiles()[-1], entry, "a"
         )
+
+    def look_up(self, name: str, *kinds: LookupKind, loader: str | None = None) -> tuple[LookupAnswer, ...]:
+        """What the search says of one name."""
+        image, profile, entry = self._question
+        tracer = Tracer(self.tree, self.attribution, self.facts, image, profile, entry, "a")
+        return look_up(tracer, name, kinds or kinds_of(name), loader)
 
     def level(self, path: str, role: str | None = None) -> str:
         """The level of a path in a role (the first where none is named)."""
