@@ -640,6 +640,14 @@ class Scope(msgspec.Struct, frozen=True, array_like=True):
     (``x >= (2, 1)``), and each such element of a tuple, list or constant set behind ``in``. They are constants as the
     compiler folds them, or names that the module or function binds once to one; a number in a ``case`` counts, the
     lengths that patterns ask for and what ``is`` compares do not.
+
+    ``reflects`` are the dotted names (as calls have them: relative imports begin with dots, HOLE_NAME is the module
+    itself) of what the body looks through by names that do not fold: ``vars(x)``, ``x.__dict__``, ``dir(x)``,
+    ``inspect.getmembers(x)``, ``getattr(x, name)``, ``globals()``. "?self" and "?cls" are a method's own object and
+    class, "?" is anything else that does not fold. ``handed`` are the dotted names of what the module imports and its
+    code hands on as it is, alone or in a list, tuple or dict: it may be a module. It is given to a function (but for
+    those that look through nothing, ``_callees.LOOK_THROUGH_NOTHING``), returned, gone through, or kept in an
+    attribute, an item or a table of the module. Both are sorted.
     """
 
     qualname: str
@@ -651,6 +659,8 @@ class Scope(msgspec.Struct, frozen=True, array_like=True):
     calls: tuple[Call, ...] = ()
     decorators: tuple[str, ...] = ()
     numbers: frozenset[tuple[int, ...]] = frozenset()
+    reflects: tuple[str, ...] = ()
+    handed: tuple[str, ...] = ()
 
 
 class ModuleFacts(msgspec.Struct, frozen=True, array_like=True):
@@ -673,6 +683,7 @@ class ModuleFacts(msgspec.Struct, frozen=True, array_like=True):
     lazy: tuple[tuple[str, str], ...] = ()
     versions: tuple[tuple[str, str, int], ...] = ()
     binds_only: bool = False
+    bases: tuple[tuple[str, str], ...] = ()
 
 
 class ElfFacts(msgspec.Struct, frozen=True, array_like=True):

@@ -76,13 +76,30 @@ ATTRIBUTES = frozenset(
     {"getattr", "setattr", "hasattr", "delattr", "attrgetter", "methodcaller", "__getattr__", "__getattribute__"}
 )
 
+# What they are given is looked through by names that no text tells: with the bases that are accepted, as in BASES.
+REFLECTORS: dict[str, frozenset[str]] = {
+    "vars": frozenset({"", "builtins"}),
+    "dir": frozenset({"", "builtins"}),
+    "globals": frozenset({"", "builtins"}),
+    "locals": frozenset({"", "builtins"}),
+    "getmembers": frozenset({"", "inspect"}),
+    "getmembers_static": frozenset({"", "inspect"}),
+}
+
+# Builtin functions that call nothing of what they are given by name.
+LOOK_THROUGH_NOTHING = frozenset(
+    {"isinstance", "issubclass", "len", "str", "repr", "print", "type", "id", "hash", "super", "cast", "TypeVar",
+     "getattr", "hasattr", "setattr", "delattr", "vars", "dir", "getmembers", "bool", "int", "float", "callable",
+     "range", "field", "reload"}
+)  # fmt: skip
+
 # entry_points().select(group=...): recorded only with that keyword.
 SELECT = "select"
 
 # sys.path.append(x) and its kin: the callee is "path.append".
 SYS_PATH = frozenset({"append", "insert", "extend"})
 
-INTERESTING = LOADERS | PROGRAMS | PATHS | ATTRIBUTES | SYS_PATH | frozenset(BASES) | {SELECT}
+INTERESTING = LOADERS | PROGRAMS | PATHS | ATTRIBUTES | SYS_PATH | frozenset(BASES) | frozenset(REFLECTORS) | {SELECT}
 
 # Their string arguments are Python code.
 CODE_EATERS = frozenset({"exec", "eval", "compile"})

@@ -6,13 +6,26 @@ import ast
 import keyword
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from imgdiff.kinds import _callees as callees
-from imgdiff.kinds._fold import STAR, Bound, Dotted, Known, Map, Patterns, Value, has_hole, literal, name, text_of
-from imgdiff.model import HOLE, Call, Import, ModuleFacts, Pattern, Scope
+from imgdiff.kinds._fold import (
+    STAR,
+    Bound,
+    Dotted,
+    Known,
+    Map,
+    Patterns,
+    Value,
+    has_hole,
+    is_text,
+    literal,
+    name,
+    text_of,
+)
+from imgdiff.model import HOLE, HOLE_NAME, Call, Import, ModuleFacts, Pattern, Scope
 
-VERSION = 4
+VERSION = 5
 """Of the meaning of facts: they are cached by digest and this number."""
 
 LONG = 1000
@@ -28,6 +41,8 @@ UNNAMED = frozenset({"__annotations__", "__conditional_annotations__", "Assertio
 SET_BY_COMPILER = frozenset({"__doc__", "__qualname__", "__static_attributes__", "__firstlineno__"})
 UNBOUND = frozenset({"__annotations__", "__conditional_annotations__", "__doc__", "__annotate__", "__annotate_func__"})
 
+_OWN = frozenset({"?self", "?cls"})  # by convention, the object or class that a method belongs to
+_READS = frozenset({"getattr", "attrgetter", "methodcaller", "__getattribute__"})
 _TOKEN = re.compile(r"[\w./+:@%~-]{2,}")
 _WORD = re.compile(r"\w")
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -48,6 +63,7 @@ class ScopeBuilder:
         "calls",
         "code",
         "decorators",
+        "handed",
         "imports",
         "line",
         "names",
@@ -68,6 +84,32 @@ class ScopeBuilder:
         self.calls: dict[tuple[str, tuple[str, ...], int, tuple[tuple[str, str], ...], tuple[str, ...]], bool] = {}
         self.code: list[tuple[str, int]] = []
         self.decorators: list[str] = []
+        self.handed: set[str] = set()
+
+    def hand(self, value: Value) -> None:
+        """Note that a dotted name is handed on as it is."""
+        if type(value) is Dotted:
+            if not value.text.startswith("?"):
+                self.handed.add(value.text)
+        elif isinstance(value, (tuple, list)):
+            for item in value[:MAX_ARGUMENTS]:
+                if type(item) is Dotted and not item.text.startswith("?"):
+                    self.handed.add(item.text)
+        elif type(value) is Map:
+            for pair in value.pairs[:MAX_ARGUMENTS]:
+                self.hand(pair)
+
+    def imported(self) -> set[str]:
+        """Return the dotted names that the imports of this scope bind or could bind."""
+        found: set[str] = set()
+        for module, names, level, _ in self.imports:
+            base = "." * level + module
+            if names:
+                found.update([base + name if not module else f"{base}.{name}" for name in names])
+            while not names and base:
+                found.add(base)
+                base = base.rpartition(".")[0]
+        return found
 
     def add_import(self, module: str, names: tuple[str, ...], level: int, line: int, conditional: bool) -> None:
         """Add an import; one that a compiler wrote out twice (``finally``) is conditional."""
@@ -124,8 +166,9 @@ class ScopeBuilder:
             for item in value[:MAX_ARGUMENTS]:
                 self.compare(item)
 
-    def build(self) -> Scope:
-        """Return the scope. Strings of code that it executes are read too."""
+    def build(self, imported: Collection[str] = ()) -> Scope:
+        """Return the scope. Strings of code that it executes are read too. ``imported`` are the dotted names that the
+        module imports."""
         for text, line in self.code:
             self._add_code(text, line)
         strings, broken = _sound(frozenset(_kept(self.strings)))
@@ -151,6 +194,8 @@ class ScopeBuilder:
             ),
             tuple(self.decorators),
             frozenset(self.numbers),
+            tuple(sorted({text if text[0] != "?" or text in _OWN else "?" for text in self.patterns.reflects})),
+            tuple(sorted([name for name in self.handed if name in imported])),
         )
 
     def _add_code(self, text: str, line: int) -> None:
@@ -238,6 +283,9 @@ def record(
             scope.add_call(last, values, keywords, line, conditional)
     elif last in callees.ATTRIBUTES:
         _attributes(scope, last, values, keywords, line, conditional)
+    elif last in callees.REFLECTORS:
+        if base.rpartition(".")[2] in callees.REFLECTORS[last]:
+            _reflect(scope, last, values)
     else:
         callee = _callee(base, last, values, keywords)
         if callee is not None:
@@ -273,7 +321,10 @@ def _attributes(
     conditional: bool,
 ) -> None:
     """A constant name is a reference to that name; a pattern is kept as a call."""
-    for value in values[:MAX_ARGUMENTS] if last in ("attrgetter", "methodcaller") else values[1:2]:
+    named = values[:MAX_ARGUMENTS] if last in ("attrgetter", "methodcaller") else values[1:2]
+    if last in _READS and not all(isinstance(value, str) and literal(value) for value in named[:1]):
+        _reflect(scope, last, values if last == "getattr" else [None])
+    for value in named:
         if not isinstance(value, str):
             continue
         if has_hole(value):
@@ -284,11 +335,26 @@ def _attributes(
             scope.names.update(part for part in value.split(".") if part.isidentifier())
 
 
+def _reflect(scope: ScopeBuilder, last: str, values: Sequence[Value]) -> None:
+    """Note what is looked through by names that do not fold: a module or class by its dotted name."""
+    if last in ("globals", "locals") or not values:
+        if last == "globals" or scope.qualname in ("", "<main>"):
+            scope.patterns.reflects.add(HOLE_NAME)
+        return
+    value = values[0]
+    if type(value) is Dotted:
+        if last != "vars" or value.text != "?self":
+            scope.patterns.reflects.add(value.text)
+    elif value is not STAR and not is_text(value):
+        scope.patterns.reflects.add("?")
+
+
 class ModuleBuilder:
     """Collects what a module's body binds, and the values of names that are bound once."""
 
     __slots__ = (
         "aliases",
+        "bases",
         "binds",
         "binds_only",
         "checking",
@@ -310,6 +376,7 @@ class ModuleBuilder:
         self.exports: dict[str, None] = {}
         self.aliases: dict[tuple[str, str], None] = {}
         self.lazy: dict[tuple[str, str], None] = {}
+        self.bases: set[tuple[str, str]] = set()
         self.versions: dict[tuple[str, str, int], None] = {}
         self.binds_only = False
         self.checking = True  # TYPE_CHECKING is what typing says
@@ -328,6 +395,11 @@ class ModuleBuilder:
             return self.env[text]
         return name(text)
 
+    def base(self, class_: str, value: Value) -> None:
+        """Note what a class is made of."""
+        if type(value) is Dotted and not value.text.startswith("?"):
+            self.bases.add((class_, value.text))
+
     def is_checking(self, value: Value) -> bool:
         """Tell whether a value is ``TYPE_CHECKING``, which is false when a program runs."""
         if type(value) is not Dotted or not self.checking:
@@ -340,6 +412,8 @@ class ModuleBuilder:
         if text in UNBOUND:
             return
         self.binds.add(text)
+        if isinstance(value, (tuple, list)) or type(value) is Map:
+            self.module.hand(value)
         if text == "TYPE_CHECKING" and value is not False and imported is None:
             self.checking = False
         if not handler and self.counts.get(text, 0) == 1:
@@ -390,9 +464,11 @@ class ModuleBuilder:
 
     def build(self) -> ModuleFacts:
         """Return the facts."""
-        first = self.module.build()
-        main = [self.main.build()] if self.main is not None else []
-        rest = sorted(_distinct(self.scopes), key=lambda s: (s.line, s.qualname))
+        builders = [self.module, *self.scopes, *([self.main] if self.main is not None else [])]
+        imported = frozenset[str]().union(*[scope.imported() for scope in builders])
+        first = self.module.build(imported)
+        main = [self.main.build(imported)] if self.main is not None else []
+        rest = sorted(_distinct(self.scopes, imported), key=lambda s: (s.line, s.qualname))
         lazy = self.lazy if "__getattr__" in self.binds or first.names & callees.LAZY_MAKERS else {}
         return ModuleFacts(
             (first, *main, *rest),
@@ -402,12 +478,13 @@ class ModuleBuilder:
             tuple(sorted(lazy)),
             tuple(sorted(self.versions)),
             self.binds_only,
+            tuple(sorted(self.bases)),
         )
 
 
-def _distinct(scopes: Sequence[ScopeBuilder]) -> list[Scope]:
+def _distinct(scopes: Sequence[ScopeBuilder], imported: Collection[str]) -> list[Scope]:
     """Build the scopes; copies that a compiler made (of a ``finally`` body) count once."""
-    return list(dict.fromkeys([scope.build() for scope in scopes]))
+    return list(dict.fromkeys([scope.build(imported) for scope in scopes]))
 
 
 def remembered(value: Value) -> Value:

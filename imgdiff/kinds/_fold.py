@@ -105,10 +105,11 @@ def has_hole(pattern: str) -> bool:
 class Patterns:
     """Counts patterns that are made and not built upon."""
 
-    __slots__ = ("counts",)
+    __slots__ = ("counts", "reflects")
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
+        self.reflects: set[str] = set()  # what is looked through by names that do not fold: see Scope.reflects
 
     def take(self, value: Value) -> str:
         """Return a value's text; a pattern that was just made is part of a larger one now."""
@@ -159,7 +160,7 @@ _NAMES: dict[str, str] = {
 }
 _NAMES_KNOWN = {name: Known(text) for name, text in _NAMES.items()}
 SPECIAL_PARTS = frozenset({"__name__", "__package__", "__file__"})
-_SPECIAL_ATTRIBUTES = frozenset({"name", "parent", "origin", "sep", "pardir", "curdir"})
+_SPECIAL_ATTRIBUTES = frozenset({"name", "parent", "origin", "sep", "pardir", "curdir", "__dict__"})
 
 
 def name(text: str) -> Value:
@@ -171,13 +172,18 @@ def attribute(patterns: Patterns, value: Value, attr: str) -> Value:
     """Fold ``value.attr``."""
     if type(value) is Dotted:
         text = f"{value.text}.{attr}"
-        if attr in _SPECIAL_ATTRIBUTES and text in _NAMES_KNOWN:
-            return _NAMES_KNOWN[text]
-        return Dotted(text)
+        if attr in _SPECIAL_ATTRIBUTES:
+            if attr == "__dict__" and value.text != "?self":  # an object's own holds no functions of its class
+                patterns.reflects.add(value.text)
+            elif text in _NAMES_KNOWN:
+                return _NAMES_KNOWN[text]
+        return Dotted(text if text != "?self.__class__" else "?cls")
     if isinstance(value, str):
         if attr == "parent":
             return _dirname(patterns, value)
         return Bound(value, attr)
+    if attr == "__dict__":
+        patterns.reflects.add("?")
     return Dotted(f"?.{attr}")
 
 
@@ -228,12 +234,30 @@ def _dirname_call(patterns: Patterns, values: Sequence[Value]) -> Value:
     return _dirname(patterns, values[0]) if len(values) == 1 and isinstance(values[0], str) else None
 
 
+def _type(_: Patterns, values: Sequence[Value]) -> Value:
+    """``type(self)``: the class that a method belongs to, or one that is made of it."""
+    own = len(values) == 1 and type(values[0]) is Dotted and values[0].text == "?self"
+    return Dotted("?cls") if own else None
+
+
+def _module(_: Patterns, values: Sequence[Value]) -> Value:
+    """``import_module("x")``: the module, as if it had been imported by that name."""
+    name = values[0] if values else None
+    if not isinstance(name, str) or not all(part.isidentifier() for part in name.lstrip(".").split(".")):
+        return None
+    if len(values) > (2 if name.startswith(".") else 1) or (name.startswith(".") and values[1:] != [HOLE_PACKAGE]):
+        return None
+    return Dotted(str(name))
+
+
 _Fold = Callable[[Patterns, Sequence[Value]], Value]
 _IDENTITY = ("str", "abspath", "realpath", "normpath", "expanduser", "expandvars", "fspath", "fsdecode", "normcase")
 FUNCTIONS: dict[str, _Fold] = {
     **dict.fromkeys(_IDENTITY, _same),
     **dict.fromkeys(("Path", "PurePath", "PosixPath", "PurePosixPath"), _path),
     "dirname": _dirname_call,
+    "import_module": _module,
+    "type": _type,
     "join": lambda patterns, values: _join(patterns, values) if len(values) > 1 else _same(patterns, values),
 }
 _SAME_METHODS = frozenset({"resolve", "absolute", "expanduser", "as_posix", "__str__", "__fspath__"})
@@ -381,7 +405,10 @@ def pieces(template: str) -> list[str]:
 
 
 def subscript(patterns: Patterns, value: Value, index: Value) -> Value:
-    """Fold ``value[index]``: ``parents[n]`` of a path, a constant element of a sequence."""
+    """Fold ``value[index]``: ``parents[n]`` of a path, a module of ``sys.modules``."""
+    if type(value) is Dotted:
+        known = value.text == "sys.modules" and isinstance(index, str) and (index == HOLE_NAME or not has_hole(index))
+        return Dotted(str(index)) if known else None
     if type(index) is not int or not 0 <= index < 64:
         return None
     if type(value) is Bound and value.name == "parents":

@@ -16,6 +16,7 @@ from imgdiff.trace.blocks import Block, Target, Unit, fill
 from imgdiff.trace.calls import Use
 from imgdiff.trace.computed import Computed
 from imgdiff.trace.graph import Graph
+from imgdiff.trace.reflection import Reflection
 
 if TYPE_CHECKING:
     from imgdiff.trace.run_time_path import Added, Loose
@@ -102,6 +103,7 @@ class Reach:
         self._tails: dict[tuple[str, bool], tuple[Unit, Use]] = {}  # submodules that are imported below any package
         self._widened = 0
         self.computed = Computed()
+        self.reflection = Reflection.of(graph)
 
     def fork(self) -> Reach:
         """Return an independent copy to go on from: what several roles share is worked out once."""
@@ -115,6 +117,7 @@ class Reach:
         twin._blocks_of = {top: list(items) for top, items in self._blocks_of.items()}
         twin._widened = self._widened
         twin.computed = self.computed.fork()
+        twin.reflection = self.reflection.fork()
         return twin
 
     def ordered_uses(self) -> list[tuple[Unit, Use]]:
@@ -220,7 +223,7 @@ class Reach:
             if isinstance(item, Block):
                 self._stack.append(item)
             else:
-                self._lazy(*item)
+                self.ask_lazy(*item)
 
     def run(self) -> None:
         """Go on until nothing changes."""
@@ -242,6 +245,8 @@ class Reach:
                 self._match_words()
             elif self.computed.waits(self):
                 self.computed.match(self)
+            elif self.reflection.waits(self):
+                self.reflection.match(self)
             elif self._widened < len(self.graph.widened):
                 self._remake()
             else:
@@ -261,7 +266,7 @@ class Reach:
                 self._wait(block.gate, block)
         for name in unit.lazy:
             if name in self.names:
-                self._lazy(unit, name)
+                self.ask_lazy(unit, name)
             else:
                 self._wait(name, (unit, name))
 
@@ -308,6 +313,11 @@ class Reach:
                 self.extra.append((unit, (target, "string", None, None)))
                 self.add(target)
 
+    def run_block(self, block: Block) -> None:
+        """Count code as referred to, and nothing else of its name."""
+        if block not in self.done:
+            self._stack.append(block)
+
     def follow(
         self, source: Unit | None, name: str, edge: Edge, line: int | None = None, function: str | None = None
     ) -> None:
@@ -341,6 +351,7 @@ class Reach:
         for use in block.calls:
             self._use(block, use)
         self.computed.saw(block)
+        self.reflection.saw(block)
         if block.named:
             self._new_words.append((block, block.named))
             self.words |= block.named
@@ -382,7 +393,8 @@ class Reach:
         for each in names:
             self.follow(source, each, "dynamic", use.line, use.function)
 
-    def _lazy(self, unit: Unit, name: str) -> None:
+    def ask_lazy(self, unit: Unit, name: str) -> None:
+        """Count a lazy attribute of a module as asked for."""
         for target in lazy_targets(self.graph, unit, (name,)):
             self.extra.append((unit, (target, "lazy", None, name)))
             self.add(target)
@@ -462,7 +474,7 @@ class Reach:
                         if isinstance(item, Block):
                             self._stack.append(item)
                         else:
-                            self._lazy(*item)
+                            self.ask_lazy(*item)
                         break
 
     def _match_words(self) -> None:

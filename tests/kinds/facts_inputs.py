@@ -75,7 +75,7 @@ def disagreements(source: ModuleFacts, compiled: ModuleFacts) -> list[str]:
     """
     found = [
         f"{field}: {getattr(source, field)} {getattr(compiled, field)}"
-        for field in ("binds", "exports", "aliases", "lazy", "versions")
+        for field in ("binds", "exports", "aliases", "lazy", "versions", "bases")
         if getattr(source, field) != getattr(compiled, field)
     ]
     if source.binds_only and not compiled.binds_only:  # 3.14 evaluates no annotations, so its bytecode may know better
@@ -85,7 +85,7 @@ def disagreements(source: ModuleFacts, compiled: ModuleFacts) -> list[str]:
     for one, other in zip(source.scopes, compiled.scopes, strict=True):
         found += [
             f"{one.qualname} {field}: {getattr(one, field)} {getattr(other, field)}"
-            for field in ("line", "imports", "strings", "decorators", "numbers")
+            for field in ("line", "imports", "strings", "decorators", "numbers", "reflects", "handed")
             if getattr(one, field) != getattr(other, field)
         ]
         if one.names != other.names - ({"join"} - one.names):

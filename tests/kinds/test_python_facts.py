@@ -533,3 +533,75 @@ def test_what_is_assigned_to_the_search_path(
 def test_what_is_assigned_to_another_path_is_no_call() -> None:
     source = "import os, sys\nself.path = ['/a']\nos.path = x\nsys.flags = y\nmodule.__path__[0] = z\nx.path[0] = 1\n"
     assert body_of(source).calls == ()
+
+
+# What is looked through, and what is handed on ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import a.b\nvars(a.b)", {"a.b"}),
+        ("from a import b as c\nc.__dict__", {"a.b"}),
+        ("from . import b\ndir(b)", {".b"}),
+        ("import inspect, a\ninspect.getmembers(a)", {"a"}),
+        ("import a\ngetattr(a, x)", {"a"}),
+        ("import a\ngetattr(a, f'{x}')", {"a"}),
+        ("import a\ngetattr(a, 'b')\ngetattr(a, f'b_{x}')\nhasattr(a, x)\nsetattr(a, x, 1)", set()),
+        ("import sys\nvars(sys.modules[__name__])", {HOLE_NAME}),
+        ("import sys\nvars(sys.modules['a.b'])", {"a.b"}),
+        ("import sys\nvars(sys.modules[x])", {"?"}),
+        ("import importlib\nvars(importlib.import_module('a.b'))", {"a.b"}),
+        ("import importlib\nvars(importlib.import_module('.b', __package__))", {".b"}),
+        ("import importlib\nvars(importlib.import_module('.b', x))", {"?"}),
+        ("globals()", {HOLE_NAME}),
+        ("locals()", {HOLE_NAME}),
+        ("f().__dict__", {"?"}),
+        ("import operator\noperator.attrgetter(x)(y)\noperator.attrgetter('a')(y)", {"?"}),
+        ("x.vars(y)\nx.__dict__ = y", set()),
+    ],
+)
+def test_what_is_looked_through(source: str, expected: set[str]) -> None:
+    assert set(body_of(source).reflects) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("getattr(self, x)", {"?self"}),
+        ("type(self).__dict__", {"?cls"}),
+        ("self.__class__.__dict__", {"?cls"}),
+        ("getattr(self.m, x)", {"?"}),
+        ("locals()", set()),
+        ("vars(x)", {"?"}),
+    ],
+)
+def test_what_a_method_looks_through(body: str, expected: set[str]) -> None:
+    assert scope_of(f"class C:\n    def f(self, x):\n        {body}", "C.f").reflects == tuple(expected)
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("import a.b\nf(a.b)", {"a.b"}),
+        ("from a import b\nx.f(1, *y, k=b)", {"a.b"}),
+        ("from . import b\nf([b, 1])\nf(**{'x': b})", {".b"}),
+        ("import a\nTABLE = {'x': a}", {"a"}),
+        ("import a\nx.y = a", {"a"}),
+        ("import a\nx['y'] = a", {"a"}),
+        ("import a\nfor m in (a, 1):\n    pass", {"a"}),
+        ("import a\n[m for m in (a, 1)]", {"a"}),
+        ("import a\nisinstance(x, a)\nb = 1\nf(b)\nf(a.c)\na.f(1)", set()),
+    ],
+)
+def test_what_is_handed_on(source: str, expected: set[str]) -> None:
+    assert set(body_of(source).handed) == expected
+
+
+def test_what_a_function_returns_is_handed_on() -> None:
+    assert scope_of("import a\ndef f():\n    return a", "f").handed == ("a",)
+
+
+def test_what_classes_are_made_of() -> None:
+    source = "import a\nfrom .b import C\nclass D(a.X, C, metaclass=a.M):\n    class E(C): pass\nclass F(f()): pass"
+    assert facts_of(source).bases == (("D", ".b.C"), ("D", "a.M"), ("D", "a.X"), ("E", ".b.C"))

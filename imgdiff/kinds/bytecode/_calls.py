@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from imgdiff.kinds import _fold
-from imgdiff.kinds._callees import INTERESTING, LAZY_MAKERS, VERSION_NAMES
+from imgdiff.kinds._callees import INTERESTING, LAZY_MAKERS, LOOK_THROUGH_NOTHING, VERSION_NAMES
 from imgdiff.kinds._facts import SET_BY_COMPILER, ScopeBuilder, identifiers, record
 from imgdiff.kinds._fold import Bound, Dotted, Map, Value
 from imgdiff.kinds.bytecode._state import BUILD_CLASS, Event, Frame, Function, Marker, State
@@ -26,8 +27,8 @@ class Calls(State):
     def call(self, function: Value, values: list[Value], keywords: tuple[Any, ...]) -> Value:
         """Call a folded function; the last values belong to the keywords."""
         kind = type(function)
+        last = self.hand(function, values)
         if kind is Dotted:
-            last = function.text.rpartition(".")[2]
             if last not in INTERESTING and last not in _fold.FUNCTIONS:
                 if len(values) == 1 and type(values[0]) is Function:
                     return self._decorate(function, values[0])
@@ -36,19 +37,34 @@ class Calls(State):
             if function is BUILD_CLASS:
                 if len(values) > 1:
                     self.drop(values[1])
+                    self.bases(values)
             elif kind is Function and function.scope is not None:
                 return function  # the scope of type parameters was run, and gives the function that it holds
             elif len(values) == 1 and type(values[0]) is Function:
                 return self._decorate(function, values[0])
             return None
-        else:
-            last = function.name
         pairs: list[tuple[str, Value]] = []
         if keywords:
             split = len(values) - len(keywords)
             pairs = [(str(name), value) for name, value in zip(keywords, values[split:], strict=False)]
             values = values[:split]
         return self.finish_call(function, last, values, pairs)
+
+    def bases(self, values: Sequence[Value]) -> None:
+        """Note what a class is made of: its body and name come first."""
+        for base in values[2:]:
+            self.builder.base(str(values[1]), base)
+
+    def hand(self, function: Value, values: Iterable[Value]) -> str:
+        """Note what a call is handed as it is; return the last part of the function's name."""
+        kind = type(function)
+        last: str = function.text.rpartition(".")[2] if kind is Dotted else function.name if kind is Bound else ""
+        last = last.lstrip("?")
+        if last not in LOOK_THROUGH_NOTHING and function is not BUILD_CLASS:
+            for value in values:
+                if value is not None and type(value) is not str:
+                    self.scope.hand(value)
+        return last
 
     def finish_call(self, function: Value, last: str, values: list[Value], pairs: list[tuple[str, Value]]) -> Value:
         """Record a call and return what it folds to."""

@@ -153,8 +153,18 @@ def _send(run: Run, arg: int) -> None:
 
 @on("RETURN_VALUE")
 def _return(run: Run, _: int) -> None:
-    run.returned = run.stack.pop()
+    value = run.returned = run.stack.pop()
+    if value is not None and run.frame.kind == "function":
+        run.scope.hand(value)
     run.leave()
+
+
+@on("GET_ITER")
+def _go_through(run: Run, _: int) -> None:
+    value = run.stack[-1]
+    if value is not None:
+        run.scope.hand(value)
+        run.stack[-1] = None
 
 
 @on("RETURN_CONST")

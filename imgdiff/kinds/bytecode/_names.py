@@ -205,14 +205,14 @@ def _call_function_ex(run: Run, arg: int) -> None:
     pairs = [(key, value) for key, value in keywords.pairs if isinstance(key, str)] if type(keywords) is Map else []
     for key, _ in pairs:
         run.drop(key)
+    last = run.hand(function, [*values, *[value for _, value in pairs]])
     if function is BUILD_CLASS:
         if len(values) > 1:
             run.drop(values[1])
+            run.bases([value for value in values if value is not STAR])
         run.stack.append(None)
-    elif type(function) is Dotted:
-        run.stack.append(run.finish_call(function, function.text.rpartition(".")[2], values, pairs))
-    elif type(function) is _fold.Bound:
-        run.stack.append(run.finish_call(function, function.name, values, pairs))
+    elif type(function) is Dotted or type(function) is _fold.Bound:
+        run.stack.append(run.finish_call(function, last, values, pairs))
     else:
         run.stack.append(None)
 

@@ -40,7 +40,7 @@ _SIMPLE: dict[str, tuple[int, int]] = {
     "POP_TOP": (1, 0), "LOAD_CLOSURE": (0, 1), "LOAD_ASSERTION_ERROR": (0, 1),
     "LOAD_LOCALS": (0, 1), "RETURN_GENERATOR": (0, 1), "LOAD_COMMON_CONSTANT": (0, 1),
     "UNARY_NOT": (1, 1), "UNARY_NEGATIVE": (1, 1), "UNARY_POSITIVE": (1, 1), "UNARY_INVERT": (1, 1),
-    "GET_ITER": (1, 1), "BINARY_SLICE": (3, 1), "DELETE_SUBSCR": (2, 0), "DELETE_ATTR": (1, 0),
+    "BINARY_SLICE": (3, 1), "DELETE_SUBSCR": (2, 0), "DELETE_ATTR": (1, 0),
     "IS_OP": (2, 1), "YIELD_VALUE": (1, 1), "YIELD_FROM": (2, 1),
     "GET_ANEXT": (0, 1), "BEFORE_WITH": (1, 2), "BEFORE_ASYNC_WITH": (1, 2), "WITH_EXCEPT_START": (0, 1),
     "PUSH_EXC_INFO": (1, 2), "CHECK_EXC_MATCH": (1, 1), "CHECK_EG_MATCH": (2, 2), "PREP_RERAISE_STAR": (2, 1),

@@ -331,6 +331,7 @@ def _store_slice(run: Run, _: int) -> None:
 @on("STORE_ATTR")
 def _store_attribute(run: Run, arg: int) -> None:
     value, target = run.pop_many(2)
+    run.scope.hand(value)
     if type(target) is Dotted and run.code.names[arg] == "path" and is_search_path(Dotted(f"{target.text}.path")):
         _assign_path(run, value)
 
@@ -344,5 +345,7 @@ def _store_subscript(run: Run, _: int) -> None:
     if annotates or (type(container) is Dotted and container.text == "__annotations__"):
         run.drop(key)
         run.annotation(value)
-    elif type(key) is str and run.frame.kind == "module" and run.scope is run.builder.module:
+        return
+    run.scope.hand(value)
+    if type(key) is str and run.frame.kind == "module" and run.scope is run.builder.module:
         run.builder.entry(key, value)

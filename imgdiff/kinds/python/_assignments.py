@@ -161,6 +161,7 @@ class Assignments(Expressions):
                 if isinstance(target, ast.Subscript):
                     self.entry(target, value)
                 self.search_path(target, value)
+                self.scope.hand(value)
                 self.target(target)
 
     def search_path(self, target: ast.expr, value: Value) -> None:

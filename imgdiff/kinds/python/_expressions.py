@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from imgdiff.kinds import _fold
-from imgdiff.kinds._callees import INTERESTING, LAZY_MAKERS
+from imgdiff.kinds._callees import INTERESTING, LAZY_MAKERS, LOOK_THROUGH_NOTHING
 from imgdiff.kinds._facts import record, remembered
 from imgdiff.kinds._fold import Bound, Dotted, Map, Value
 from imgdiff.kinds.python._bindings import bindings, children, parameters
@@ -71,11 +71,8 @@ class Expressions(Folding):
                     name = node.attr  # type: ignore[attr-defined] # as above
                     names.add(self.mangle(name) if private and name[:2] == "__" else name)
                     value = node.value  # type: ignore[attr-defined] # as above
-                    if name == "parent" or type(value) is ast.Name:
-                        if name == "parent":
-                            self.fold(node)  # type: ignore[arg-type] # as above
-                        elif value.id == "cdll":
-                            pass
+                    if (name == "parent" or name == "__dict__") and type(node.ctx) is ast.Load:  # type: ignore[attr-defined] # as above
+                        self.fold(node)  # type: ignore[arg-type] # as above
                     stack.append(value)
                 elif kind is ast.Constant:
                     if type(node.value) is str:  # type: ignore[attr-defined] # as above
@@ -121,6 +118,7 @@ class Expressions(Folding):
                     for item in [*values, *[value for _, value in keywords]]:
                         if type(item) is Map:
                             self.builder.table(item)
+        self._hand(node)
         stack.append(function)
         stack.extend(node.args)
         for keyword in node.keywords:
@@ -128,6 +126,26 @@ class Expressions(Folding):
                 self._keywords(keyword.value, stack)
             else:
                 stack.append(keyword.value)
+
+    def _hand(self, node: ast.Call) -> None:
+        """Note what a call is handed as it is."""
+        handed = [argument.value if type(argument) is ast.Starred else argument for argument in node.args]
+        handed += [each.value for each in node.keywords if each.arg is not None or type(each.value) is ast.Dict]
+        handed = [each for each in handed if type(each) in _HANDED]
+        if not handed:
+            return
+        function = self.fold(node.func)
+        kind = type(function)
+        last = function.text.rpartition(".")[2] if kind is Dotted else function.name if kind is Bound else ""
+        last = last.lstrip("?")
+        if last not in LOOK_THROUGH_NOTHING:
+            for each in handed:
+                self.scope.hand(self.fold(each))
+
+    def keep(self, value: ast.expr) -> None:
+        """Note what code returns or goes through as it is."""
+        if type(value) in _HANDED:
+            self.scope.hand(self.fold(value))
 
     def _keywords(self, root: ast.expr, stack: list[ast.AST]) -> None:
         """Visit what ``**`` spreads in a call: the keys of dict displays are names of keywords."""
@@ -265,6 +283,8 @@ class Expressions(Folding):
                 if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store):
                     own.add(part.id)
         shadow = self.frame.shadow | own
+        if not generators[0].is_async:
+            self.keep(generators[0].iter)
         stack.append(generators[0].iter)
         inner: list[ast.AST] = []
         for index, generator in enumerate(generators):
@@ -349,6 +369,7 @@ def _plain(value: Value) -> str:
     return str(value) if isinstance(value, str) else ""
 
 
+_HANDED = frozenset({ast.Name, ast.Attribute, ast.List, ast.Tuple, ast.Dict, ast.BinOp})
 _NUMBERS = frozenset({ast.Constant, ast.Name, ast.Tuple, ast.List, ast.UnaryOp, ast.BinOp, ast.Subscript})
 _EXPRESSIONS: dict[type, Callable[[Expressions, Any, list[ast.AST]], None]] = {
     ast.Call: Expressions.e_call,

@@ -152,6 +152,9 @@ class _Module(Assignments):
         parameters = self.type_parameters(node)
         hidden = outer.hidden
         outer.hidden = hidden | parameters
+        for base in (*node.bases, *[keyword.value for keyword in node.keywords]):
+            if type(base) is ast.Name or type(base) is ast.Attribute:
+                self.builder.base(node.name, self.fold(base))
         for base in node.bases:
             self.expr(base)
         for keyword in node.keywords:
@@ -171,6 +174,7 @@ class _Module(Assignments):
 
     def s_return(self, node: ast.Return) -> End:
         if node.value is not None:
+            self.keep(node.value)
             self.expr(node.value)
         return self.leave()
 
@@ -206,6 +210,8 @@ class _Module(Assignments):
         return None if truth is None else "never"
 
     def s_for(self, node: ast.For | ast.AsyncFor) -> None:
+        if type(node) is ast.For:
+            self.keep(node.iter)
         self.expr(node.iter)
         self.depth += 1
         self.assign(node.target, None)
