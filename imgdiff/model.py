@@ -988,11 +988,11 @@ class RecordedFile(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Started(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A process that another one started: a copy of itself (``fork``), a program (``exec``), or a program that goes on
-    in its own place (``replace``). ``pid`` is the child's, where it is known. ``whole`` is False where the child's
-    environment does not lead it to the recorder."""
+    """A process that another one started: a copy of itself (``fork``), a program (``exec``), a program that goes on in
+    its own place (``replace``), or a ``thread``, where a log tells threads apart. ``pid`` is the child's, where it is
+    known. ``whole`` is False where the child's environment does not lead it to the recorder."""
 
-    how: Literal["fork", "exec", "replace"]
+    how: Literal["fork", "exec", "replace", "thread"]
     program: str | None = None
     argv: tuple[str, ...] = ()
     pid: int | None = None
@@ -1006,7 +1006,8 @@ class RecordedProcess(msgspec.Struct, frozen=True):
     its last event, where they are known; ``ended`` says how it ended, None where it was killed, still ran, or that is
     not known. ``gaps`` are sentences on what of it could not be seen. ``source`` is the file that it stands in,
     ``place`` what keeps it apart from processes of the same pid (a host, a container). ``role`` is what the user said
-    that it is. ``recorder`` is the directory of what recorded it.
+    that it is. ``recorder`` is the directory of what recorded it. ``calls`` are the kinds of system calls that a log
+    has (None: it is of none), out of which ``coverage`` follows once all files of the log are read.
     """
 
     pid: int | None
@@ -1031,6 +1032,7 @@ class RecordedProcess(msgspec.Struct, frozen=True):
     gaps: tuple[str, ...] = ()
     recorder: bytes | None = None
     role: str | None = None
+    calls: frozenset[str] | None = None
 
 
 class Recording(msgspec.Struct, frozen=True):

@@ -1,45 +1,140 @@
-"""Files of one recording that speak of one process: the recorder's own, the loader's, a dump of its maps."""
+"""Files of one run that speak of one process: the recorder's own, the loader's, strace's, a dump of its maps."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
 
 from imgdiff.model import RecordedProcess
 
+Processes = list[RecordedProcess]
+_CALLS = ("open", "stat", "execve")  # without each of these kinds something was left out of a log of system calls
+_NUMBER = re.compile(r"\.\d+$")
+
 
 def merged(processes: Sequence[RecordedProcess]) -> tuple[RecordedProcess, ...]:
-    """Return the processes, with what is said without a beginning given to the process of its pid that has one.
+    """Return the processes of one run, each once.
 
+    The recorder's own records say most: what other logs say of a pid goes to them; else to those that have a beginning.
     Several of one pid (a program that started another in its place) all get it: each may have loaded it.
     """
-    begun: dict[int, list[int]] = {}
-    kept: list[RecordedProcess] = [each for each in processes if each.start != "unknown"]
-    for position, each in enumerate(kept):
-        if each.pid is not None:
-            begun.setdefault(each.pid, []).append(position)
-    places = {each.place for each in kept}
-    rest: list[RecordedProcess] = []
+    found = _born(_threads(_placed(_covered(list(processes)))))
+    found = _joined(found, [each.python is not None for each in found])
+    return tuple(_loaders(_joined(found, [each.start != "unknown" for each in found])))
+
+
+def _covered(processes: Processes) -> Processes:
+    """A log of system calls covers them where it has calls of each kind; its files are told by the name they share."""
+    kinds: dict[str, set[str]] = {}
     for each in processes:
-        if each.start != "unknown":
+        if each.calls is not None:
+            kinds.setdefault(_NUMBER.sub("", each.source), set()).update(each.calls)
+    found: Processes = []
+    for each in processes:
+        if each.calls is None:
+            found.append(each)
             continue
-        owners = begun.get(each.pid, []) if each.pid is not None else []
-        if not owners or (len(places) > 1 and not each.place):
-            rest.append(each)  # of which host's process of that pid it speaks is not known
-            continue
-        for position in owners:
+        missing = [kind for kind in _CALLS if kind not in kinds[_NUMBER.sub("", each.source)]]
+        if missing:
+            gap = f"the log has no calls of the kind {' and '.join(missing)}"
+            found.append(msgspec.structs.replace(each, gaps=(*each.gaps, gap)))
+        else:
+            found.append(msgspec.structs.replace(each, coverage=each.coverage | {"syscalls"}))
+    return found
+
+
+def _placed(processes: Processes) -> Processes:
+    """Logs that name no host are of the one that the others name."""
+    places = {each.place for each in processes if each.place}
+    if len(places) != 1:
+        return processes
+    place = next(iter(places))
+    return [each if each.place else msgspec.structs.replace(each, place=place) for each in processes]
+
+
+def _threads(processes: Processes) -> Processes:
+    """Give what a thread did to its process, where the two have files of their own."""
+    owners = {
+        (each.place, child.pid): each.pid for each in processes for child in each.children if child.how == "thread"
+    }
+    alone = [each for each in processes if each.start == "unknown" and (each.place, each.pid) in owners]
+    if not alone:
+        return processes
+    kept = [each for each in processes if not any(each is thread for thread in alone)]
+    for thread in alone:
+        pid: int | None = thread.pid
+        seen: set[int | None] = set()
+        while (thread.place, pid) in owners and pid not in seen:  # a thread of a thread
+            seen.add(pid)
+            pid = owners[thread.place, pid]
+        kept = [_with(each, thread) if (each.place, each.pid) == (thread.place, pid) else each for each in kept]
+    return kept
+
+
+def _born(processes: Processes) -> Processes:
+    """A process without a beginning that another one says it forked begins there."""
+    born = {(each.place, child.pid): each for each in processes for child in each.children if child.how == "fork"}
+    found: Processes = []
+    for each in processes:
+        parent = born.get((each.place, each.pid)) if each.pid is not None and each.parent is None else None
+        if parent is not None and each.pid != parent.pid and each.start != "fork":
+            start = "fork" if each.start == "unknown" else each.start
+            found.append(msgspec.structs.replace(each, parent=parent.pid, start=start))
+        else:
+            found.append(each)
+    return found
+
+
+def _loaders(processes: Processes) -> Processes:
+    """A forked process goes on in its parent's log of the loader, which has no line of it where it loads nothing."""
+    covered = {(each.place, each.pid) for each in processes if "libraries" in each.coverage}
+    forks = {(each.place, each.pid): (each.place, each.parent) for each in processes if each.start == "fork"}
+    for pid in forks:
+        above, seen = pid, {pid}
+        while above in forks and above not in covered:
+            above = forks[above]
+            if above in seen:
+                break
+            seen.add(above)
+        if above in covered:
+            covered.add(pid)
+    return [
+        msgspec.structs.replace(each, coverage=each.coverage | {"libraries"})
+        if each.start == "fork" and (each.place, each.pid) in covered
+        else each
+        for each in processes
+    ]
+
+
+def _joined(processes: Processes, leading: Sequence[bool]) -> Processes:
+    """Give what the others say of a pid to the leading records of it; the others of that pid are gone."""
+    by_pid: dict[tuple[str, int], list[int]] = {}
+    kept: Processes = []
+    rest: Processes = []
+    for each, leads in zip(processes, leading, strict=True):
+        if leads and each.pid is not None:
+            by_pid.setdefault((each.place, each.pid), []).append(len(kept))
+            kept.append(each)
+        else:
+            rest.append(each)
+    alone: Processes = []
+    for each in rest:
+        positions = by_pid.get((each.place, each.pid), []) if each.pid is not None else []
+        for position in positions:
             kept[position] = _with(kept[position], each)
-    return (*kept, *rest)
+        if not positions:
+            alone.append(each)
+    return [*kept, *alone]
 
 
 def _with(process: RecordedProcess, more: RecordedProcess) -> RecordedProcess:
-    coverage = process.coverage | more.coverage
     return msgspec.structs.replace(
         process,
         files=tuple(dict.fromkeys((*process.files, *more.files))),
         titles=tuple(dict.fromkeys((*process.titles, *more.titles))),
         children=(*process.children, *more.children),
-        coverage=coverage,
+        coverage=process.coverage | more.coverage,
         gaps=tuple(dict.fromkeys((*process.gaps, *more.gaps))),
     )

@@ -57,7 +57,7 @@ class Completeness:
             self._blame(candidates, f"the beginning of {who} was not recorded")
         elif self._parents[index] is None and (process.start == "fork" or not candidates & self._first):
             self._blame(candidates, f"the process that started {who} was not recorded, and may have started others")
-        if process.start != "fork" and all(file.digest is None for file in process.files):
+        if self._parents[index] is None and all(file.digest is None for file in process.files):
             self._blame(candidates, f"nothing in {who} proves on which image it ran")
         for gap in process.gaps:
             self._blame(self._with_children(candidates), f"of {who} not all is known: {gap}")
@@ -77,6 +77,7 @@ class Completeness:
     def _children(self) -> None:
         """Hold what each process started against the processes that have a start record."""
         groups: dict[tuple[str, int], list[int]] = {}
+        self._pids = {(process.place, process.pid) for process in self._processes}
         for index, process in enumerate(self._processes):
             if process.pid is not None:
                 groups.setdefault((process.place, process.pid), []).append(index)
@@ -103,15 +104,16 @@ class Completeness:
         affected = frozenset(role for index in members for role in self._roles.candidates[index])
         who = name_of(self._processes[members[0]])
         children = [(child, self._processes[index]) for index in members for child in self._processes[index].children]
+        self._followed(place, who, affected, children)
         children = [(child, process) for child, process in children if "syscalls" not in process.coverage]
         counts = {"fork": 0, "exec": 0}
         begun = 0
         for child, process in children:
-            if child.how == "replace":
-                begun += 1
+            if child.how in ("replace", "fork"):
+                begun += child.how == "replace"
+                counts["fork"] += child.how == "fork"
                 continue
-            if child.how == "fork":
-                counts["fork"] += 1
+            if child.how == "thread":
                 continue
             kind = self._kind(child)
             counts["exec"] += kind == "python"
@@ -130,6 +132,15 @@ class Completeness:
         if len(alone) > 1:
             reason = f"several processes have the pid {pid}, so that whose children are whose is not known"
             self._blame(self._with_children(affected), reason)
+
+    def _followed(
+        self, place: str, who: str, affected: frozenset[str], children: Sequence[tuple[Started, RecordedProcess]]
+    ) -> None:
+        """Where system calls were recorded, each child's pid is known."""
+        for child, process in children:
+            if "syscalls" in process.coverage and child.how == "fork" and (place, child.pid) not in self._pids:
+                reason = f"{who} started process {child.pid}, of which nothing was recorded"
+                self._blame(self._with_children(affected), reason)
 
     def _judge(self, child: Started, kind: str, process: RecordedProcess, affected: frozenset[str]) -> None:
         program = child.program or "a program"

@@ -105,7 +105,7 @@ def _fit(recording: Recording, places: Places) -> Fit:
     fit = Fit()
     seen: set[tuple[bytes, bytes | None]] = set()
     for process in recording.processes:
-        digests = any(file.digest is not None for file in process.files)
+        digests = process.python is not None
         for file in process.files:
             if file.how in ("sought", "listed") or not file.path or recorders(process, file.path):
                 continue
