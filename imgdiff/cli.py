@@ -121,9 +121,9 @@ cli.add_command(resolve_command)
     "traces",
     multiple=True,
     metavar="[ROLE=]FILE",
-    help="A recording of a run: a directory, a file or a tar of what imgdiff record, LD_DEBUG=files or a dump of "
-    "/proc/PID/maps gave. It raises what it shows, and settles what it is complete for. May be given several times; "
-    "single files are one run together.",
+    help="A recording of a run: a directory, a tar or a file of imgdiff's own format, strace, LD_DEBUG=files, "
+    "/proc/PID/maps, importtime, python -v. It raises what it shows, and settles what it is complete for. May be given "
+    "several times; single files are one run together.",
 )
 @click.option(
     "--trace-any-image",

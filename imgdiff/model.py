@@ -959,7 +959,7 @@ class ResolutionChange(msgspec.Struct, frozen=True):
 # Recordings: what processes really loaded
 # --------------------------------------------------------------------------------------------------------------------
 
-RecordingFormat = Literal["imgdiff", "ld-debug", "maps", "importtime", "python-v", "strace"]
+RecordingFormat = Literal["imgdiff", "ld-debug", "maps", "importtime", "python-v", "strace", "traced-files"]
 # What a recording would have seen of a process. python: code that was executed and files that Python opened; origins:
 # modules by the file that they came from, sourceless ones too; functions: the first start of a function in each file
 # after a fork; libraries: each library that was mapped, when it was; syscalls: all files that were opened or looked

@@ -18,7 +18,7 @@ import msgspec
 from imgdiff import compression
 from imgdiff.errors import RecordingError
 from imgdiff.model import RecordedProcess, Recording, RecordingFormat
-from imgdiff.recordings import ld_debug, maps, ours, strace
+from imgdiff.recordings import importtime, ld_debug, maps, ours, python_v, strace, traced_files
 from imgdiff.recordings._lines import Lines, Stream
 from imgdiff.recordings._merge import merged
 
@@ -37,8 +37,11 @@ class _Format(Protocol):
 
 
 # In order: a log that could be of several is of the first.
-_FORMATS: tuple[_Format, ...] = (ours, maps, strace, ld_debug)  # type: ignore[assignment]  # mypy takes modules for no protocol
-_KNOWN = "a recording of ours, strace's log, LD_DEBUG=files output, a dump of /proc/PID/maps"
+_FORMATS: tuple[_Format, ...] = (ours, maps, strace, ld_debug, importtime, python_v, traced_files)  # type: ignore[assignment]  # mypy takes modules for no protocol
+_KNOWN = (
+    "a recording of ours, strace's log, LD_DEBUG=files output, a dump of /proc/PID/maps, python -X importtime, "
+    "python -v, a list of traced files"
+)
 
 
 def split(argument: str) -> tuple[str | None, Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -26,14 +26,17 @@ _HOWS: Mapping[str, RecordedHow] = {
 }
 
 
+Pid = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+
+
 class _Event(msgspec.Struct):
     """One line. What is not there, or is null, is None."""
 
     event: str
     schema: str | None = None
     t: float | None = None
-    pid: int | None = None
-    parent: int | None = None
+    pid: Pid | None = None
+    parent: Pid | None = None
     how: str | None = None
     time: float | None = None
     argv: list[str] | None = None
@@ -68,7 +71,7 @@ def matches(lines: Sequence[bytes]) -> bool:
 def _parse(line: bytes) -> _Event | None:
     try:
         return msgspec.json.decode(line, type=_Event)
-    except UnicodeDecodeError:
+    except (UnicodeDecodeError, RecursionError):
         return None
     except msgspec.DecodeError:
         if b"\\ud" not in line and b"\\uD" not in line:

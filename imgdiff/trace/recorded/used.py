@@ -89,6 +89,41 @@ def _stronger(table: dict[bytes, How], path: bytes, how: How) -> None:
         table[path] = how
 
 
+class _Named:
+    """Where modules lie of which only the names are known: as the trace found them, else where it found others."""
+
+    def __init__(self, places: Places, roles: Iterable[RoleTrace]) -> None:
+        self._tree = places.tree
+        self._known: dict[str, bytes | None] = {}
+        self._homes: dict[bytes, None] = {}
+        for role in roles:
+            for name, (_, found) in role.modules.items():
+                self._known.setdefault(name, found.path)
+                tail = name.replace(".", "/").encode("utf-8", "surrogateescape")
+                for end in (b".py", b"/__init__.py"):
+                    if (b"/" + found.path).endswith(b"/" + tail + end):
+                        self._homes[found.path[: len(found.path) - len(tail + end)].rstrip(b"/")] = None
+
+    def find(self, name: str) -> bytes | None:
+        """Return a module's canonical path; None where the image has none of the name."""
+        if name not in self._known:
+            self._known[name] = self._search(name.replace(".", "/").encode("utf-8", "surrogateescape"))
+        return self._known[name]
+
+    def _search(self, tail: bytes) -> bytes | None:
+        for home in self._homes:
+            base = home + b"/" + tail if home else tail
+            for end in (b".py", b"/__init__.py", b".pyc"):
+                found = self._tree.resolve(base + end)
+                if found is not None:
+                    return found
+            directory, _, last = base.rpartition(b"/")
+            for name in self._tree.children(directory):
+                if name.startswith(last + b".") and name.endswith(b".so"):
+                    return directory + b"/" + name
+        return None
+
+
 def used(
     processes: Sequence[RecordedProcess],
     parents: Sequence[int | None],
@@ -98,10 +133,7 @@ def used(
     """Return what each process used, in order. ``parents`` is, for each, the process that it was forked from or that
     started it. ``roles`` say where modules lie of which only the names are known."""
     made: dict[int, Used] = {}
-    resolved: dict[str, bytes] = {}
-    for role in roles:
-        for name, (_, found) in role.modules.items():
-            resolved.setdefault(name, found.path)
+    named = _Named(places, roles)
 
     def one(index: int) -> Used:
         known = made.get(index)
@@ -114,7 +146,7 @@ def used(
         if forked and parent is not None:
             found.inherited = one(parent).everything()
         for file in process.files:
-            _take(found, file, process, places, resolved)
+            _take(found, file, process, places, named)
         if forked:
             found.watched = "functions" in process.coverage
             seen = {path for path, how in found.modules.items() if how == "executed"} | set(found.how)
@@ -127,16 +159,15 @@ def used(
 _HOW: Mapping[str, How] = {"executed": "executed", "mapped": "mapped", "opened": "opened", "started": "executed"}
 
 
-def _take(
-    found: Used, file: RecordedFile, process: RecordedProcess, places: Places, resolved: Mapping[str, bytes]
-) -> None:
+def _take(found: Used, file: RecordedFile, process: RecordedProcess, places: Places, named: _Named) -> None:
     if file.name is not None and file.how in ("executed", "before", "mapped"):
         found.names.add(file.name)
     path = file.path
     if not path:
-        if file.name is None or file.name not in resolved:
+        module = None if file.name is None else named.find(file.name)
+        if module is None:
             return
-        path = b"/" + resolved[file.name]
+        path = b"/" + module
     if recorders(process, path):
         return
     place = places.find(path, file.cwd if file.cwd is not None else process.cwd)
