@@ -10,7 +10,13 @@ import msgspec
 from imgdiff.model import RecordedProcess
 
 Processes = list[RecordedProcess]
-_CALLS = ("open", "stat", "execve")  # without each of these kinds something was left out of a log of system calls
+_CALLS = (
+    "open",
+    "stat",
+    "access",
+    "readlink",
+    "execve",
+)  # without each of these kinds something was left out of a log of system calls
 _NUMBER = re.compile(r"\.\d+$")
 
 

@@ -373,7 +373,13 @@ class _Log:
         return found
 
 
-_KINDS: Mapping[str, frozenset[bytes]] = {"open": _OPENS, "stat": _STATS, "execve": frozenset((b"execve",))}
+_KINDS: Mapping[str, frozenset[bytes]] = {
+    "open": _OPENS,
+    "stat": _STATS,
+    "access": frozenset((b"access", b"faccessat", b"faccessat2")),  # the loader asks for /etc/ld.so.preload
+    "readlink": frozenset((b"readlink", b"readlinkat")),  # Python asks where it lies
+    "execve": frozenset((b"execve",)),
+}
 
 
 def _process(program: _Program, name: str, calls: frozenset[str], gaps: tuple[str, ...]) -> RecordedProcess:

@@ -26,6 +26,8 @@ WHOLE = (
     '5 execve("/usr/bin/python3.11", ["python3.11", "-m", "app"], 0x7ff /* 3 vars */) = 0',
     '5 newfstatat(AT_FDCWD, "/srv/app", {st_mode=S_IFDIR|0755, st_size=3, ...}, 0) = 0',
     '5 openat(AT_FDCWD, "/srv/app/__main__.py", O_RDONLY|O_CLOEXEC) = 3',
+    '5 access("/etc/ld.so.preload", R_OK) = -1 ENOENT (No such file or directory)',
+    '5 readlink("/usr/bin/python3.11", 0x7ff, 4096) = -1 EINVAL (Invalid argument)',
 )
 LOADER = ("     5:\tcalling init: /lib64/ld-linux-x86-64.so.2", "     5:\tinitialize program: python3.11")
 
@@ -109,6 +111,19 @@ def test_data_that_a_child_program_read_is_recorded(settings: Pair) -> None:
     report = settings.diff(strace=(*WHOLE, *child))
     assert report.verdict.outcome == "stands"
     assert (only(report).level, only(report).how) == ("recorded", "opened")
+
+
+def test_a_child_that_the_log_did_not_follow_leaves_it_open(settings: Pair) -> None:
+    child = event("spawn", call="subprocess.Popen", executable="/bin/cat", argv=["cat"], env="inherited")
+    assert settings.diff(child, strace=WHOLE).verdict.outcome == "undecided"
+    followed = (*WHOLE, "5 vfork() = 6", '6 execve("/bin/cat", ["cat"], 0x1) = 0', "6 +++ exited with 0 +++")
+    assert settings.diff(child, strace=followed).verdict.outcome == "killed"
+
+
+@pytest.mark.parametrize("missing", ["execve", "newfstatat", "openat", "access", "readlink"])
+def test_a_log_without_some_kind_of_call_settles_nothing(settings: Pair, missing: str) -> None:
+    lines = tuple(line for line in WHOLE if missing not in line)
+    assert settings.diff(strace=lines).verdict.outcome == "undecided"
 
 
 def test_data_that_python_read_is_recorded(settings: Pair) -> None:

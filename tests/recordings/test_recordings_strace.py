@@ -136,7 +136,12 @@ def test_threads_belong_to_their_process_and_close_frees_a_descriptor() -> None:
     ],
 )
 def test_what_a_log_leaves_open_is_a_gap(line: str, gap: str) -> None:
-    begun = '5 execve("/bin/x", ["x"], 0x1) = 0', '5 newfstatat(AT_FDCWD, "/a", {}, 0) = 0'
+    begun = (
+        '5 execve("/bin/x", ["x"], 0x1) = 0',
+        '5 newfstatat(AT_FDCWD, "/a", {}, 0) = 0',
+        '5 access("/c", R_OK) = 0',
+        '5 readlink("/c", 0x1, 9) = 1',
+    )
     [process] = text(*begun, '5 openat(AT_FDCWD, "/b", O_RDONLY) = 3')
     assert process.gaps == ()
     [process] = text(*begun, line)

@@ -12,7 +12,7 @@ import imgdiff
 from imgdiff.errors import RecordingError, UsageError
 from imgdiff.model import Evidence, JudgedChange, Report
 from tests.recordings.made import event, write
-from tests.recordings.story import MIDDLEWARE, PYTHON, STORY, Lines, processes, ran, sources
+from tests.recordings.story import MIDDLEWARE, PYTHON, SITE, STORY, Lines, processes, ran, sources
 
 
 @pytest.fixture(scope="module")
@@ -185,6 +185,48 @@ def test_absence_settles_nothing_where_something_could_have_gone_unseen(story: S
     assert report.verdict.outcome == "undecided", report.verdict.reasons
     assert report.verdict.roles["engine-core"].outcome == "undecided"
     assert report.verdict.confidence == "static"
+
+
+def by_fork(front: Lines, engine: Lines, *functions: str, watched: bool = True) -> tuple[Lines, ...]:
+    """The engine core as a fork of the server: nothing runs again in it but functions."""
+    words = ["python", "origins", "maps", "open", *(["functions"] if watched else [])]
+    ran_here = [event("function", file=f"/{path}") for path in (f"{SITE}/vllm/v1/engine/core.py", *functions)]
+    begin = {**engine[0], "how": "fork", "coverage": words}
+    return [*without(front, "spawn"), event("fork")], [begin, event("title", title="VLLM::EngineCore"), *ran_here]
+
+
+def test_what_is_inherited_is_settled_where_starts_of_functions_were_seen(story: Story) -> None:
+    report = story.diff(by_fork(*processes()))
+    assert report.verdict.roles["engine-core"].outcome == "killed", report.verdict.reasons
+    assert evidence(report).level == "dormant"
+
+
+def test_what_is_inherited_proves_nothing_without_them(story: Story) -> None:
+    report = story.diff(by_fork(*processes(), watched=False))
+    assert report.verdict.roles["engine-core"].outcome == "undecided"
+    assert evidence(report).level == "dormant"  # no evidence of loading either
+
+
+def test_a_function_that_started_after_the_fork_stands(story: Story) -> None:
+    report = story.diff(by_fork(*processes(), MIDDLEWARE))
+    assert report.verdict.roles["engine-core"].outcome == "stands"
+    assert evidence(report).level == "recorded"
+
+
+def test_a_worker_that_ran_nowhere_here_is_not_settled(story: Story) -> None:
+    front, engine = processes()  # as under Ray, whose workers are other containers' processes
+    engine = [line for line in engine if "_worker.py" not in line.get("file", "")]
+    engine = [line for line in engine if "multiproc_executor.py" not in line.get("file", "")]
+    report = story.diff((front, engine))
+    assert report.verdict.roles["engine-core"].outcome == "killed"
+    assert report.verdict.roles["worker"].outcome == "undecided"
+
+
+@pytest.mark.parametrize("recorder", ["/", "", "/opt/venv", "/opt"])
+def test_a_recorder_that_says_it_lies_in_the_image_hides_nothing(story: Story, recorder: str) -> None:
+    front, engine = processes(recorder=recorder)
+    report = story.diff((front, [*engine, ran(MIDDLEWARE, sources("b")[MIDDLEWARE])]))
+    assert report.verdict.outcome == "stands"
 
 
 def test_every_recording_of_a_role_must_be_complete(story: Story) -> None:

@@ -104,8 +104,9 @@ class Completeness:
         affected = frozenset(role for index in members for role in self._roles.candidates[index])
         who = name_of(self._processes[members[0]])
         children = [(child, self._processes[index]) for index in members for child in self._processes[index].children]
-        self._followed(place, who, affected, children)
-        children = [(child, process) for child, process in children if "syscalls" not in process.coverage]
+        if any("syscalls" in self._processes[index].coverage for index in members):
+            self._followed(place, who, affected, [child for child, _ in children])
+            return
         counts = {"fork": 0, "exec": 0}
         begun = 0
         for child, process in children:
@@ -133,19 +134,27 @@ class Completeness:
             reason = f"several processes have the pid {pid}, so that whose children are whose is not known"
             self._blame(self._with_children(affected), reason)
 
-    def _followed(
-        self, place: str, who: str, affected: frozenset[str], children: Sequence[tuple[Started, RecordedProcess]]
-    ) -> None:
-        """Where system calls were recorded, each child's pid is known."""
-        for child, process in children:
-            if "syscalls" in process.coverage and child.how == "fork" and (place, child.pid) not in self._pids:
+    def _followed(self, place: str, who: str, affected: frozenset[str], children: Sequence[Started]) -> None:
+        """Where system calls were recorded, each child is followed, and its pid known. What Python says of children is
+        held against that: the log may have been made without -f."""
+        followed = [child for child in children if child.how == "fork" and child.pid is not None]
+        for child in followed:
+            if (place, child.pid) not in self._pids:
                 reason = f"{who} started process {child.pid}, of which nothing was recorded"
                 self._blame(self._with_children(affected), reason)
+        said = sum(child.how == "fork" and child.pid is None for child in children)
+        said += sum(child.how == "exec" for child in children)
+        if said > len(followed):
+            reason = f"{who} started {said:,} processes, and the log of system calls shows {len(followed):,}"
+            self._blame(self._with_children(affected), reason)
 
     def _judge(self, child: Started, kind: str, process: RecordedProcess, affected: frozenset[str]) -> None:
         program = child.program or "a program"
         who = name_of(process)
         if kind == "python":
+            if child.pid is not None and (process.place, child.pid) not in self._pids:
+                reason = f"{who} started process {child.pid}, of which nothing was recorded"
+                self._blame(self._with_children(affected), reason)
             if not child.whole:
                 self._blame(self._with_children(affected), f"{who} started {program} out of the recorder's sight")
         elif kind == "no python":

@@ -150,11 +150,12 @@ class Roles:
         """Tell whether of each group of a role's roots that the image has one ran in a process."""
         executed = used.executed()
         modules = self._traced[role.name].modules
-        for group in role.roots:
-            paths = [module_key(modules[name][1].path) for name in group.any_of if name in modules]
-            if paths and not group.optional and executed.isdisjoint(paths):
-                return False
-        return True
+        groups = [
+            [module_key(modules[name][1].path) for name in group.any_of if name in modules]
+            for group in role.roots
+            if not group.optional
+        ]
+        return any(groups) and all(not paths or not executed.isdisjoint(paths) for paths in groups)
 
     def _first(self, index: int) -> frozenset[str]:
         """A process whose parent is not recorded: what the entry starts, unless it goes on in another one's place."""
@@ -162,10 +163,13 @@ class Roles:
         if before is not None and before in self._known:
             return self._known[before]
         process = self._processes[index]
-        first = [role.name for role in self._profile.roles if role.parent is None]
-        if process.start == "exec" and not _is_multiprocessing(process) and len(first) == 1:
-            return frozenset(first)
-        return frozenset(self._names)
+        first = [role for role in self._profile.roles if role.parent is None]
+        if process.start != "exec" or _is_multiprocessing(process) or len(first) != 1:
+            return frozenset(self._names)
+        if self.roots_ran(first[0], self._uses[index]):
+            return frozenset((first[0].name,))
+        others = [role.name for role in self._profile.roles if role.roots and self.roots_ran(role, self._uses[index])]
+        return frozenset(others or (first[0].name,))  # what a scheduler of another kind started (Ray), or a helper
 
 
 def _fits(title: str, pattern: str) -> bool:

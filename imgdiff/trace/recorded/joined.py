@@ -90,25 +90,26 @@ class Joined:
         every recording of the role is complete for what the change needs. Against other ``eager`` it settles nothing:
         trace and recording disagree, and the evidence says so.
         """
-        if evidence.level not in _OPEN or not self._absent(change, role):
+        dormant = evidence.level == "dormant"
+        if evidence.level not in _OPEN or not self._absent(change, role, dormant=dormant):
             return evidence
         if evidence.level == "eager" and not self._conditional(change, role):
             return msgspec.structs.replace(evidence, disputed="the recording does not show it")
         return msgspec.structs.replace(evidence, settled="not loaded in the recorded run")
 
-    def _absent(self, change: Change, role: str) -> bool:
+    def _absent(self, change: Change, role: str, *, dormant: bool) -> bool:
         takes = self._of(role)
-        return bool(takes) and all(self._lacks(take, change, role) for take in takes)
+        return bool(takes) and all(self._lacks(take, change, role, dormant=dormant) for take in takes)
 
     def _of(self, role: str) -> list[Take]:
         return [take for take in self.takes if any(run.homes(role) for run in take.runs.values())]
 
-    def _lacks(self, take: Take, change: Change, role: str) -> bool:
+    def _lacks(self, take: Take, change: Change, role: str, *, dormant: bool) -> bool:
         covers = needs(change)
         named = "syscalls" in covers
         paths = [path for path in dict.fromkeys((change.path_a, change.path_b)) if path is not None]
         return all(
-            not run.reasons(role, covers) and all(run.lacks(role, path, named=named) for path in paths)
+            not run.reasons(role, covers) and all(run.lacks(role, path, named=named, dormant=dormant) for path in paths)
             for run in take.runs.values()
         )
 
@@ -143,6 +144,8 @@ class Joined:
     def blindspots(self) -> list[Blindspot]:
         """Return what was run and is not in the images, or not as it was run, with the roles that ran it."""
         found: list[Blindspot] = []
+        if not self.takes:
+            return found
         names = {path.rpartition(b"/")[2] for each in self._images for path in each.tree.entries}
         for take in self.takes:
             for side, run in take.runs.items():

@@ -86,6 +86,7 @@ def module_key(path: bytes) -> bytes:
     return source[:-1] if source.endswith((b".pyo", b".pyw")) else source
 
 
-def recorders(process: RecordedProcess, path: bytes) -> bool:
-    """Tell whether a path is the recorder's own."""
-    return process.recorder is not None and path.startswith(process.recorder.rstrip(b"/") + b"/")
+def recorders(process: RecordedProcess, path: bytes, tree: Tree) -> bool:
+    """Tell whether a path is the recorder's own: it lies in a directory of its own that the image does not have."""
+    own = (process.recorder or b"").strip(b"/")
+    return bool(own) and path.strip(b"/").startswith(own + b"/") and own not in tree

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from imgdiff.model import Change, Covers, FactSource, Profile, Recording, Trace
+from imgdiff.model import Change, Covers, FactSource, Profile, ProfileRole, Recording, Trace
 from imgdiff.trace.recorded.complete import Completeness, Reads
 from imgdiff.trace.recorded.family import Roles, parents_of
-from imgdiff.trace.recorded.places import Places, is_module
+from imgdiff.trace.recorded.places import Places, is_module, module_key
 from imgdiff.trace.recorded.used import Used, used
 from imgdiff.trace.world import is_shared_object
 
@@ -24,7 +24,7 @@ class Run:
         profile: Profile,
         doubts: Sequence[str],
     ) -> None:
-        self.recording, self.places, self._profile = recording, places, profile
+        self.recording, self.places, self._trace, self._profile = recording, places, trace, profile
         processes = recording.processes
         parents = parents_of(processes)
         self._uses = used(processes, parents, places, trace.roles.values())
@@ -35,10 +35,21 @@ class Run:
     # Roles ----------------------------------------------------------------------------------------------------------
 
     def homes(self, role: str) -> tuple[str, ...]:
-        """Return the roles whose processes are a role's: its own, or those that it lives in where it has none."""
+        """Return the roles whose processes are a role's: its own, or those that it lives in where it has none, and
+        where a root of its own ran (else its processes may be elsewhere, as Ray's are)."""
         if self._occurs(role):
             return (role,)
-        return tuple(each.name for each in self._profile.roles if role in each.includes and self._occurs(each.name))
+        hosts = [each for each in self._profile.roles if role in each.includes and self._occurs(each.name)]
+        return tuple(host.name for host in hosts if self._lives_in(role, host))
+
+    def _lives_in(self, role: str, host: ProfileRole) -> bool:
+        guest = next(each for each in self._profile.roles if each.name == role)
+        hosts_own = {name for group in host.roots for name in group.any_of}
+        modules = self._trace.roles[role].modules
+        own = {name for group in guest.roots for name in group.any_of} - hosts_own
+        roots = {module_key(modules[name][1].path) for name in own if name in modules}
+        ran = [uses.executed() for role, uses in zip(self.roles.role, self._uses, strict=True) if role == host.name]
+        return any(not roots.isdisjoint(each) for each in ran)
 
     def _occurs(self, role: str) -> bool:
         return any(role in each for each in self.roles.candidates)
@@ -79,17 +90,27 @@ class Run:
         """Return all reasons of a role, those that take most away first."""
         return tuple(text for home in self.homes(role) for text in self._complete.sentences(home))
 
-    def lacks(self, role: str, path: bytes, *, named: bool) -> bool:
-        """Tell whether a role did not use a file, and did not have it by fork; with ``named``, whether it did not even
-        name it, or a directory that it would have to pass, or list one above it."""
+    def lacks(self, role: str, path: bytes, *, named: bool, dormant: bool = False) -> bool:
+        """Tell whether a role did not use a file; with ``named``, whether it did not even name it, or what it would
+        have to pass, or list one above it.
+
+        What was in memory by fork was used, for all that is known. But of a ``dormant`` module, whose body only binds
+        names and which no reached code refers to, functions alone could have run; where starts of functions were
+        recorded after the fork and none is in it, they did not.
+        """
         found = self.of(role)
-        if found.shows(self.places, path) is not None or found.inherits(self.places, path):
+        if found.shows(self.places, path) is not None:
+            return False
+        if found.inherits(self.places, path) and not (dormant and found.watched and is_module(path)):
             return False
         return not named or not self._named(found, path)
 
     def _named(self, found: Used, path: bytes) -> bool:
         if found.mentions(self.places, path):
             return True
+        entry = self.places.tree.get(path)
+        if entry is not None and entry.type == "dir":  # whoever names what lies below passes it
+            return any(each.startswith(path + b"/") for each in found.touched)
         while path and path not in self.places.tree:  # a name that comes shows in the directory that it comes in
             path = path.rpartition(b"/")[0]
             if path in found.listed or (path and path not in self.places.tree and path in found.touched):

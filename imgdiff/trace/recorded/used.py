@@ -168,7 +168,7 @@ def _take(found: Used, file: RecordedFile, process: RecordedProcess, places: Pla
         if module is None:
             return
         path = b"/" + module
-    if recorders(process, path):
+    if recorders(process, path, places.tree):
         return
     place = places.find(path, file.cwd if file.cwd is not None else process.cwd)
     if place is None:
