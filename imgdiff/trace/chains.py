@@ -5,13 +5,13 @@ The first hop of every chain is a root of the role: its edge is one of ``ROOT_ED
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from imgdiff.model import Edge, Hop
 from imgdiff.trace.blocks import Target, Unit
 from imgdiff.trace.closure import EAGER, Reach
-from imgdiff.trace.dormant import Dormant
+from imgdiff.trace.reached import Asleep, Came, Closed
 
 if TYPE_CHECKING:
     from imgdiff.trace.world import Loaded
@@ -20,7 +20,6 @@ Root = tuple[Edge, str]
 # What a role starts from: the roots of the profile and the entry, what Python and the loader run at every start, and
 # what the entry points of its groups bring in.
 ROOT_EDGES: frozenset[Edge] = frozenset({"root", "main", "pth", "interpreter", "preload", "entry-point"})
-_Came = dict[Unit, tuple[Unit, Target] | None]
 
 
 def path_hop(path: bytes, edge: Edge) -> Hop:
@@ -29,38 +28,34 @@ def path_hop(path: bytes, edge: Edge) -> Hop:
 
 
 class Chains:
-    """Chains of one role, worked out when the first is asked for."""
+    """Chains of one role."""
 
-    def __init__(self, roots: Mapping[Unit, Root], files: Mapping[bytes, Loaded], reaches: Sequence[Reach]) -> None:
-        self._roots, self._files, self._reaches = roots, files, reaches
-        self._came: dict[int, _Came] = {}
-        self._dormant: list[Dormant] = []
+    def __init__(self, roots: Mapping[Unit, Root], files: Mapping[bytes, Loaded], closures: Sequence[Closed]) -> None:
+        self._roots, self._files, self._closures = roots, files, closures
+        self._asleep: Sequence[Asleep] = ()
 
     @property
     def roots(self) -> Mapping[Unit, Root]:
         """Where the role starts, and why there."""
         return self._roots
 
-    def add_dormant(self, dormant: Dormant) -> None:
-        """Know a dormant closure too, so that what its modules name has a chain."""
-        self._dormant.append(dormant)
+    def know(self, asleep: Sequence[Asleep]) -> None:
+        """Know the dormant closures too, so that what their modules name has a chain."""
+        self._asleep = asleep
 
-    def of_unit(self, unit: Unit, reach: Reach) -> tuple[Hop, ...]:
+    def of_unit(self, unit: Unit, closed: Closed) -> tuple[Hop, ...]:
         """Return the shortest chain to a module."""
-        came = self._came.get(id(reach))
-        if came is None:
-            came = self._came[id(reach)] = self._search(reach)
-        return self._walk(unit, came)
+        return self._walk(unit, closed.came)
 
-    def of_dormant(self, dormant: Dormant, unit: Unit) -> tuple[Hop, ...]:
+    def of_asleep(self, asleep: Asleep, unit: Unit) -> tuple[Hop, ...]:
         """Return the shortest chain to a module that only unreferred functions lead to."""
         steps: list[tuple[Unit, Target]] = []
         current = unit
-        while current in dormant.came:
-            origin = dormant.came[current]
+        while current in asleep.came:
+            origin = asleep.came[current]
             steps.append(origin)
             current = origin[0]
-        hops = list(self.of_unit(current, dormant.reach))
+        hops = list(self.of_unit(current, asleep.closed))
         return self._append(hops, list(reversed(steps)))
 
     def of_file(self, path: bytes) -> tuple[Hop, ...]:
@@ -94,15 +89,15 @@ class Chains:
 
     def _unit_anywhere(self, unit: Unit) -> tuple[Hop, ...]:
         """Return the chain to a module in the first closure that reaches it, else in a dormant one."""
-        for reach in self._reaches:
-            if unit in reach.level:
-                return self.of_unit(unit, reach)
-        for dormant in self._dormant:
-            if unit in dormant.came:
-                return self.of_dormant(dormant, unit)
+        for closed in self._closures:
+            if unit in closed.level:
+                return self.of_unit(unit, closed)
+        for asleep in self._asleep:
+            if unit in asleep.came:
+                return self.of_asleep(asleep, unit)
         return ()
 
-    def _walk(self, unit: Unit, came: _Came) -> tuple[Hop, ...]:
+    def _walk(self, unit: Unit, came: Came) -> tuple[Hop, ...]:
         steps: list[tuple[Unit, Target]] = []
         current = unit
         while (origin := came.get(current)) is not None:
@@ -122,61 +117,61 @@ class Chains:
             hops.append(Hop(None if unit.kind == "data" else unit.name, unit.path or b"", None, None, shown))
         return tuple(hops)
 
-    def _search(self, reach: Reach) -> _Came:
-        """Breadth first: over eager edges alone for what is eager, then over all; ties go to the smaller name."""
-        came: _Came = {}
-        roots = sorted((unit for unit in self._roots if unit in reach.level), key=lambda unit: unit.name)
-        eager = [unit for unit in roots if reach.level[unit] == EAGER]
-        for unit in eager:
-            came[unit] = None
-        _parents(eager, came)
-        outgoing: dict[Unit, list[Target]] = {}
-        eager_only: dict[Unit, list[Target]] = {}
-        for block in reach.done:
-            targets = [*block.imports, *block.edges]
-            outgoing.setdefault(block.unit, []).extend(targets)
-            if block.kind in ("body", "main"):
-                kept = [
-                    *block.imports,
-                    *((unit, "lazy", line, function) for unit, line, function in reach.eager_lazy(block)),
-                ]
-                eager_only.setdefault(block.unit, []).extend(kept)
-        for source, target in reach.extra:
-            if source is not None:
-                outgoing.setdefault(source, []).append(target)
-        self._layers(eager, came, eager_only, lambda unit: reach.level.get(unit) == EAGER)
-        rest = [unit for unit in roots if unit not in came]
-        for unit in rest:
-            came[unit] = None
-        _parents(rest, came)
-        self._layers([*came], came, outgoing, lambda unit: unit in reach.level or unit.kind == "data")
-        return came
 
-    def _layers(self, start: list[Unit], came: _Came, outgoing: dict[Unit, list[Target]], allowed: object) -> None:
-        assert callable(allowed)
-        layer = start
-        while layer:
-            following: dict[Unit, tuple[Unit, Target]] = {}
-            for unit in sorted(layer, key=lambda each: each.name):
-                for target in outgoing.get(unit, ()):
-                    current: Unit | None = target[0]
-                    step = target
-                    while current is not None and current not in came and allowed(current):
-                        known = following.get(current)
-                        if known is None or (known[0] is unit and _order(step) < _order(known[1])):
-                            following[current] = (unit, step)
-                        current = current.parent
-                        if current is not None:
-                            step = (current, "parent", target[2], target[3])
-            came.update(following)
-            layer = list(following)
+def shortest(reach: Reach, starts: Mapping[Unit, Root]) -> Came:
+    """Return the step that leads to each module of a closure. Breadth first: over eager edges alone for what is eager,
+    then over all; ties go to the smaller name."""
+    came: Came = {}
+    roots = sorted((unit for unit in starts if unit in reach.level), key=lambda unit: unit.name)
+    eager = [unit for unit in roots if reach.level[unit] == EAGER]
+    for unit in eager:
+        came[unit] = None
+    _parents(eager, came)
+    outgoing: dict[Unit, list[Target]] = {}
+    eager_only: dict[Unit, list[Target]] = {}
+    for block in reach.done:
+        if block.imports or block.edges:
+            outgoing.setdefault(block.unit, []).extend((*block.imports, *block.edges))
+        if block.kind in ("body", "main"):
+            lazy = reach.eager_lazy(block) if block.lazy_uses else ()
+            kept = [*block.imports, *((unit, "lazy", line, function) for unit, line, function in lazy)]
+            eager_only.setdefault(block.unit, []).extend(kept)
+    for source, target in reach.extra:
+        if source is not None:
+            outgoing.setdefault(source, []).append(target)
+    _layers(eager, came, eager_only, lambda unit: reach.level.get(unit) == EAGER)
+    rest = [unit for unit in roots if unit not in came]
+    for unit in rest:
+        came[unit] = None
+    _parents(rest, came)
+    _layers([*came], came, outgoing, lambda unit: unit in reach.level or unit.kind == "data")
+    return came
+
+
+def _layers(start: list[Unit], came: Came, outgoing: dict[Unit, list[Target]], allowed: Callable[[Unit], bool]) -> None:
+    layer = start
+    while layer:
+        following: dict[Unit, tuple[Unit, Target]] = {}
+        for unit in sorted(layer, key=lambda each: each.name):
+            for target in outgoing.get(unit, ()):
+                current: Unit | None = target[0]
+                step = target
+                while current is not None and current not in came and allowed(current):
+                    known = following.get(current)
+                    if known is None or (known[0] is unit and _order(step) < _order(known[1])):
+                        following[current] = (unit, step)
+                    current = current.parent
+                    if current is not None:
+                        step = (current, "parent", target[2], target[3])
+        came.update(following)
+        layer = list(following)
 
 
 def _order(target: Target) -> tuple[int, str, str]:
     return target[2] or 0, target[1], target[3] or ""
 
 
-def _parents(roots: list[Unit], came: _Came) -> None:
+def _parents(roots: list[Unit], came: Came) -> None:
     """A root is imported with the packages above it."""
     for root in roots:
         unit = root.parent

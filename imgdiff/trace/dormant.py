@@ -5,8 +5,7 @@ from __future__ import annotations
 from imgdiff.trace.blocks import Block, Target, Unit
 from imgdiff.trace.closure import Reach, lazy_targets
 from imgdiff.trace.graph import Graph
-
-Origin = tuple[Unit, Target]
+from imgdiff.trace.reached import Origin
 
 
 class Dormant:

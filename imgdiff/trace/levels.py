@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from imgdiff.engines import PathRules
 from imgdiff.engines import common as common_lists
 from imgdiff.model import (
-    HOLE,
     ElfFacts,
     Evidence,
-    FactSource,
     FileEntry,
     Hop,
     Level,
@@ -19,14 +17,10 @@ from imgdiff.model import (
     Tree,
     Unreadable,
 )
-from imgdiff.trace.askers import askers
-from imgdiff.trace.blocks import Block, Unit, fill
-from imgdiff.trace.calls import Use
+from imgdiff.trace.blocks import Unit
 from imgdiff.trace.chains import Chains, path_hop
-from imgdiff.trace.closure import DEFERRED, EAGER, Reach
-from imgdiff.trace.dormant import Dormant
-from imgdiff.trace.named import Names
-from imgdiff.trace.surely import surely
+from imgdiff.trace.closure import DEFERRED, EAGER
+from imgdiff.trace.reached import Asleep, Closed, Further
 from imgdiff.trace.world import Loaded, World, is_shared_object, module_file, resolved, show
 
 _RANK: Mapping[Level, int] = {
@@ -44,33 +38,26 @@ class Role:
         role: str,
         roots: tuple[str, ...],
         world: World,
-        reaches: list[Reach],
-        files: dict[bytes, Loaded],
-        libraries: dict[str, tuple[Level, Resolved]],
+        closures: Sequence[Closed],
+        files: Mapping[bytes, Loaded],
+        libraries: Mapping[str, tuple[Level, Resolved]],
         chains: Chains,
-        texts: Iterable[tuple[str, object]],
-        wanted_libraries: Mapping[str, int] | None = None,
+        further: Further,
+        wanted_libraries: Mapping[str, int],
         read: Iterable[PathRule] = (),
     ) -> None:
-        self._role, self._roots, self._world = role, roots, world
-        self._reaches, self._files, self._libraries, self._chains = reaches, files, libraries, chains
-        self._texts = list(texts)
-        self._wanted_libraries = dict(wanted_libraries or {})
-        self._read = PathRules(read)  # by a compiler that it starts, by a shell on its way
+        """``read`` is what a compiler reads that the role starts, or a shell on its way."""
+        self._role, self._roots, self._libraries = role, roots, libraries
+        self.world, self.closures, self.files, self.chains, self.further = world, closures, files, chains, further
+        self.wanted_libraries = wanted_libraries
+        self.rules = tuple(read)
+        self._read = PathRules(self.rules)
         self._modules: dict[str, tuple[Level, Resolved]] | None = None
-        self._names: Names | None = None
-        self._dormant: dict[bytes, tuple[Dormant, Unit]] | None = None
-        self._dormant_names: Names | None = None
-        self._missing: dict[str, int] | None = None
         self._known: dict[bytes, Evidence] = {}
-        self._units: dict[bytes, tuple[int, Unit, Reach]] = {}
+        self._bounds: dict[int, str] | None = None
+        self._units: dict[bytes, tuple[int, Unit, Closed]] = {}
         self._directories: dict[bytes, tuple[int, bytes]] = {}
-        self._sure: list[frozenset[Unit]] | None = None
         self._index()
-        self._naming_blocks = frozenset(block for reach in reaches for block in reach.done if block.files)
-        extensions = (path for path, (_, unit, _) in self._units.items() if unit.kind == "extension")
-        self._naming_files = frozenset((*files, *extensions))
-        world.naming.append((self._naming_blocks, self._naming_files))
 
     # What it is -----------------------------------------------------------------------------------------------------
 
@@ -90,8 +77,8 @@ class Role:
         search path loads is listed as ``name (in a child process)``."""
         if self._modules is None:
             found: dict[str, tuple[Level, Resolved]] = {}
-            for index, reach in enumerate(self._reaches):
-                for unit, level in reach.level.items():
+            for index, closed in enumerate(self.closures):
+                for unit, level in closed.level.items():
                     if unit.path is None:
                         continue
                     resolved = self.resolved(unit.path)
@@ -110,7 +97,7 @@ class Role:
 
     def resolved(self, path: bytes) -> Resolved:
         """Return what stands at a canonical path, as a name's resolution."""
-        return resolved(self._world.tree, self._world.attribution, path)
+        return resolved(self.world.tree, self.world.attribution, path)
 
     def unreadable(self) -> Iterable[tuple[bytes, str, str]]:
         """Yield (path, what it is, why) of reached files whose facts could not be had."""
@@ -118,59 +105,57 @@ class Role:
             if unit.problem is not None:
                 yield path, "reached module", f"what it imports is not known: {unit.problem}"
             elif unit.kind == "extension":
-                facts = self._world.facts.elf(path)
+                facts = self.world.facts.elf(path)
                 if isinstance(facts, Unreadable):
                     yield path, "reached extension module", f"what it needs is not known: {facts.reason}"
 
     # Index ----------------------------------------------------------------------------------------------------------
 
     def _index(self) -> None:
-        directories = self._directories
-        for reach in self._reaches:
-            for unit, level in reach.level.items():
+        for closed in self.closures:
+            for unit, level in closed.level.items():
                 for portion in unit.found.portions if unit.path is None else ():
                     self._directory(portion, level, portion)
                 if unit.path is None:
                     continue
                 known = self._units.get(unit.path)
                 if known is None or (-level, unit.name) < (-known[0], known[1].name):
-                    self._units[unit.path] = (level, unit, reach)
+                    self._units[unit.path] = (level, unit, closed)
         for path, (level, _, _) in self._units.items():
             self._directory(path.rpartition(b"/")[0], level, path)
-        for path, loaded in self._files.items():
+        for path, loaded in self.files.items():
             self._directory(path.rpartition(b"/")[0], loaded.level, path)
         reached: set[int] = set()
-        claims = self._world.attribution.claims
-        for path in (*self._units, *self._files):
+        claims = self.world.attribution.claims
+        for path in (*self._units, *self.files):
             for claim in claims.get(path, ()):
                 reached.add(claim.owner)
-        owners = self._world.attribution.owners
+        owners = self.world.attribution.owners
         self._owners = frozenset(index for index in reached if owners[index].kind != "unowned")
         self._package_directories = {
-            portion for reach in self._reaches for unit in reach.level for portion in unit.found.portions
+            portion for closed in self.closures for unit in closed.level for portion in unit.found.portions
         }
         self._search_roots = frozenset(
-            directory for reach in self._reaches for directory in reach.graph.resolver.search.directories
+            directory for closed in self.closures for directory in closed.resolver.search.directories
         )
         common = {each.strip("/").encode() for each in common_lists().common_directories}
         self._script_homes = {
             path.rpartition(b"/")[0]
             for path, (_, unit, _) in self._units.items()
             if unit.kind == "source" and self._of_nobody(path)
-        } - {b"", *common, *self._world.listed}
+        } - {b"", *common, *self.world.listed}
         self._library_homes = {
             path.rpartition(b"/")[0]
             for path in (
-                *self._files,
+                *self.files,
                 *(path for path, (_, unit, _) in self._units.items() if unit.kind == "extension"),
             )
             if is_shared_object(path)
         }
-        del directories
 
     def _of_nobody(self, path: bytes) -> bool:
-        owners = self._world.attribution.owners
-        return all(owners[claim.owner].kind == "unowned" for claim in self._world.attribution.claims.get(path, ()))
+        owners = self.world.attribution.owners
+        return all(owners[claim.owner].kind == "unowned" for claim in self.world.attribution.claims.get(path, ()))
 
     def _directory(self, directory: bytes, level: int, path: bytes) -> None:
         while True:
@@ -193,15 +178,15 @@ class Role:
 
     def _strongest(self, path: bytes) -> Evidence:
         best = self._static(path)
-        entry = self._world.tree.get(path)
+        entry = self.world.tree.get(path)
         if entry is None:
             return best
-        first = self._world.tree.hardlinks.get(path)
-        for name in self._world.names_by_first.get(first, ()) if first is not None else ():
+        first = self.world.tree.hardlinks.get(path)
+        for name in self.world.names_by_first.get(first, ()) if first is not None else ():
             if name != path:
                 best = stronger(best, self._static(name))
         if entry.type == "symlink":
-            target = self._world.tree.resolve(path)
+            target = self.world.tree.resolve(path)
             if target and target != path:
                 behind = self._static(target)
                 if _RANK[behind.level] > _RANK[best.level]:
@@ -213,41 +198,38 @@ class Role:
         loaded = self._loaded(path)
         if loaded is not None:
             return loaded
-        rule = self._world.outside.match(path)
+        rule = self.world.outside.match(path)
         if rule is not None:
             return Evidence("outside", note=rule.reason)
         return self._unknown(path) or self._dormancy(path) or Evidence("unreached")
 
     def _loaded(self, path: bytes) -> Evidence | None:
         source = module_file(path)
-        level, unit, reach = self._units.get(source) or self._units.get(path) or (0, None, None)
-        file = self._files.get(path)
+        level, unit, closed = self._units.get(source) or self._units.get(path) or (0, None, None)
+        file = self.files.get(path)
         if file is not None and file.level > level:
-            return Evidence(_LEVEL[file.level], chain=self._chains.of_file(path), note=file.why)
-        if unit is not None and reach is not None:
-            return Evidence(_LEVEL[level], chain=self._chains.of_unit(unit, reach))
+            return Evidence(_LEVEL[file.level], chain=self.chains.of_file(path), note=file.why)
+        if unit is not None and closed is not None:
+            return Evidence(_LEVEL[level], chain=self.chains.of_unit(unit, closed))
         if file is not None:
-            return Evidence(_LEVEL[file.level], chain=self._chains.of_file(path), note=file.why)
+            return Evidence(_LEVEL[file.level], chain=self.chains.of_file(path), note=file.why)
         directory = self._directories.get(path)
-        entry = self._world.tree.get(path)
+        entry = self.world.tree.get(path)
         if directory is not None and (entry is None or entry.type == "dir"):
             return Evidence(_LEVEL[directory[0]], note=f"it leads to {show(directory[1])}")
-        if path.rpartition(b"/")[2] in _SITE_FILES and self._scans_entry_points():
+        if path.rpartition(b"/")[2] in _SITE_FILES and self.further.scans_entry_points:
             return Evidence("deferred", note="the role looks for entry points in every distribution")
         rule = self._read.match(path)
         return None if rule is None else Evidence("deferred", note=rule.reason)
 
-    def _scans_entry_points(self) -> bool:
-        return any(use.kind == "entry-points" for reach in self._reaches for _, use in reach.uses)
-
     def _unknown(self, path: bytes, like: FileEntry | None = None) -> Evidence | None:
-        rule = self._world.read_at_run_time.match(path)
+        rule = self.world.read_at_run_time.match(path)
         if rule is not None:
             return Evidence("unknown", note=f"it lies where files are read at run time: {rule.reason}")
-        entry = self._world.tree.get(path)
+        entry = self.world.tree.get(path)
         if entry is not None and entry.type == "dir":  # its mode opens or bars the way to what lies below
             return self._leading(path) or self._data(path, code=False) or self._named(path, code=False)
-        code = self._world.is_code(path) if like is None else _code_by_name(path)
+        code = self.world.is_code(path) if like is None else _code_by_name(path)
         return (
             self._data(path, code)
             or self._named(path, code)
@@ -260,7 +242,7 @@ class Role:
         """A file directly in the working directory is found by its bare name, and a bare word names no file of its
         own: too many strings are words."""
         directory = path.rpartition(b"/")[0]
-        if code or directory not in self._world.working:
+        if code or directory not in self.world.working:
             return None
         return Evidence(
             "unknown", note=f"it lies in the working directory {show(directory)}, where a bare name finds it"
@@ -269,10 +251,10 @@ class Role:
     def _data(self, path: bytes, code: bool) -> Evidence | None:
         if code:
             return None
-        claims = self._world.attribution.claims.get(path, ())
+        claims = self.world.attribution.claims.get(path, ())
         for claim in claims:
             if claim.owner in self._owners:
-                owner = self._world.attribution.owners[claim.owner]
+                owner = self.world.attribution.owners[claim.owner]
                 return Evidence("unknown", note=f"it is data of {owner.name}, which the role loads")
         directory = path.rpartition(b"/")[0]
         while directory:
@@ -288,75 +270,36 @@ class Role:
         return None
 
     def _leading(self, path: bytes) -> Evidence | None:
-        if self._names is None:
-            self._names = self._make_names()
-        found = self._names.leading(path)
+        found = self.further.names().leading(path)
         return None if found is None else self._naming(path, *found)
 
     def _named(self, path: bytes, code: bool) -> Evidence | None:
-        if self._names is None:
-            self._names = self._make_names()
-        found = self._names.find(path, self._module_names(path), is_module=code)
+        found = self.further.names().find(path, self._module_names(path), is_module=code)
         return None if found is None else self._naming(path, *found)
 
     def placed(self, path: bytes, other: bytes) -> Evidence | None:
         """Return the evidence that reached code, ENV or a link names this absolute path or a directory above it, and
         not the other place just as well."""
-        if self._names is None:
-            self._names = self._make_names()
-        found = self._names.place(path, other, is_module=_code_by_name(path))
+        found = self.further.names().place(path, other, is_module=_code_by_name(path))
         return None if found is None else self._naming(path, *found)
 
     def _naming(self, path: bytes, what: str, source: object) -> Evidence:
-        where, hops = self._chains.of_source(source)
+        where, hops = self.chains.of_source(source)
         return Evidence(
             "unknown", chain=(*hops, path_hop(path, "named")) if hops else (), note=f"{what} stands in {where}"
         )
 
     def _module_names(self, path: bytes) -> list[str]:
         names: list[str] = []
-        for reach in self._reaches:
-            names += reach.graph.resolver.names_of(path)
-        return names or _package_names(self._world.tree, path)
-
-    def _make_names(self) -> Names:
-        world = self._world
-        if world.shared_names is None:
-            world.shared_names = self._shared_names()
-        base, blocks, files = world.shared_names
-        names = Names(world.tree, self._search_roots, world.listed, base)
-        for text, source in self._texts:
-            names.add(text, source)
-        self._add_names(names, self._naming_blocks - blocks, self._naming_files - files)
-        for path, texts in sorted(each for reach in self._reaches for each in reach.read_data.items()):
-            for text in texts:
-                names.add(text, path)
-        return names
-
-    def _shared_names(self) -> tuple[Names, frozenset[Block], frozenset[bytes]]:
-        """What every role of the image names alike."""
-        world = self._world
-        blocks = frozenset.intersection(*(blocks for blocks, _ in world.naming))
-        files = frozenset.intersection(*(files for _, files in world.naming))
-        names = Names(world.tree, (), world.listed)
-        for target, link in world.links:
-            names.add(target, link)
-        self._add_names(names, blocks, files)
-        return names, blocks, files
-
-    def _add_names(self, names: Names, blocks: Iterable[Block], files: Iterable[bytes]) -> None:
-        for block in sorted(blocks, key=lambda each: (each.unit.name, each.unit.path or b"", each.gate, each.kind)):
-            for text in block.files:
-                names.add(text, block.unit)
-        for path in sorted(files):
-            for text in _strings(self._world.facts, path):
-                names.add(text, path)
+        for closed in self.closures:
+            names += closed.resolver.names_of(path)
+        return names or _package_names(self.world.tree, path)
 
     def _beside(self, path: bytes) -> Evidence | None:
         if not is_shared_object(path):
             return None
         directory = path.rpartition(b"/")[0]
-        if directory in self._world.library_directories or directory in self._search_roots:
+        if directory in self.world.library_directories or directory in self._search_roots:
             return None
         while True:
             if directory in self._library_homes:
@@ -372,8 +315,8 @@ class Role:
     def _computed(self, path: bytes) -> Evidence | None:
         if not path.endswith((b".py", b".pyc", b".so")):
             return None
-        bounds = self._bounds()
-        for claim in self._world.attribution.claims.get(path, ()):
+        bounds = self._unbounded()
+        for claim in self.world.attribution.claims.get(path, ()):
             use = bounds.get(claim.owner)
             if use is not None:
                 return Evidence("unknown", note=f"{use} could run it: it runs a file by computed path")
@@ -381,96 +324,53 @@ class Role:
 
     def _unread(self, path: bytes) -> Evidence | None:
         """A module that a data file could name which was too big to be kept."""
-        for reach in self._reaches:
-            for name in reach.graph.resolver.names_of(path) if reach.unread else ():
-                data = reach.unread.get(name.partition(".")[0]) or (
-                    reach.unread.get("") if self._of_nobody(path) else None
+        for closed in self.closures:
+            for name in closed.resolver.names_of(path) if closed.unread else ():
+                data = closed.unread.get(name.partition(".")[0]) or (
+                    closed.unread.get("") if self._of_nobody(path) else None
                 )
                 if data is not None:
                     return Evidence("unknown", note=f"{show(data)} could name it, which was too big to be looked into")
         return None
 
-    def _bounds(self) -> dict[int, str]:
-        """Owners whose code runs files by a path that does not fold."""
-        if not hasattr(self, "_bounded"):
-            self._bounded: dict[int, str] = {}
-            for reach in self._reaches:
-                for unit, use in reach.ordered_uses():
-                    if use.kind == "load-path" and unbounded_path(reach, unit, use) and unit.top not in reach.standard:
-                        where = f"{show(unit.path or b'')}:{use.line}"
-                        for claim in self._world.attribution.claims.get(unit.path or b"", ()):
-                            self._bounded.setdefault(claim.owner, where)
-        return self._bounded
-
-    _dormant_needs: dict[str, tuple[Dormant, Unit]] | None = None
+    def _unbounded(self) -> Mapping[int, str]:
+        """Owners whose code runs files by a path that does not fold, and the first place of each."""
+        if self._bounds is None:
+            self._bounds = {}
+            for path, where in self.further.unbounded():
+                for claim in self.world.attribution.claims.get(path, ()):
+                    self._bounds.setdefault(claim.owner, where)
+        return self._bounds
 
     def _dormancy(self, path: bytes) -> Evidence | None:
-        if self._dormant is None:
-            self._dormant = {}
-            for reach in self._reaches:
-                dormant = Dormant(reach)
-                self._chains.add_dormant(dormant)
-                for unit in dormant.came:
-                    if unit.path is not None:
-                        self._dormant.setdefault(unit.path, (dormant, unit))
-                self._dormant_texts(dormant)
-        found = self._dormant.get(module_file(path)) or self._dormant.get(path)
+        sleepers = self.further.sleepers()
+        self.chains.know(sleepers.closures)
+        found = sleepers.by_path.get(module_file(path)) or sleepers.by_path.get(path)
         if found is not None:
-            return Evidence("dormant", chain=self._chains.of_dormant(*found))
+            return Evidence("dormant", chain=self.chains.of_asleep(*found))
         needing = self._dormant_library(path)
         if needing is not None:
-            return Evidence("dormant", chain=(*self._chains.of_dormant(*needing), path_hop(path, "needed")))
-        if self._dormant_names is not None:
-            code = self._world.is_code(path)
-            named = self._dormant_names.find(path, self._module_names(path), is_module=code)
-            if named is not None:
-                where, hops = self._chains.of_source(named[1])
-                note = f"{named[0]} stands in a function of {where} that nothing refers to"
-                return Evidence("dormant", chain=(*hops, path_hop(path, "dormant")) if hops else (), note=note)
-        return None
+            return Evidence("dormant", chain=(*self.chains.of_asleep(*needing), path_hop(path, "needed")))
+        code = self.world.is_code(path)
+        named = sleepers.names.find(path, self._module_names(path), is_module=code)
+        if named is None:
+            return None
+        where, hops = self.chains.of_source(named[1])
+        note = f"{named[0]} stands in a function of {where} that nothing refers to"
+        return Evidence("dormant", chain=(*hops, path_hop(path, "dormant")) if hops else (), note=note)
 
-    def _dormant_library(self, path: bytes) -> tuple[Dormant, Unit] | None:
+    def _dormant_library(self, path: bytes) -> tuple[Asleep, Unit] | None:
         """Return the dormant extension module that needs this library, at any depth. By names alone, wherever the
         library lies: which of two copies a search would find does not matter for what nobody is known to load."""
         if not is_shared_object(path):
             return None
-        if self._dormant_needs is None:
-            self._dormant_needs = self._needs_of_dormant()
-        for name in self._library_names(path):
-            if name in self._dormant_needs:
-                return self._dormant_needs[name]
-        return None
+        needs = self.further.needs_of_sleepers()
+        return next((needs[name] for name in self._library_names(path) if name in needs), None)
 
     def _library_names(self, path: bytes) -> tuple[str, ...]:
-        facts = self._world.facts.elf(path)
+        facts = self.world.facts.elf(path)
         own = path.rpartition(b"/")[2].decode("utf-8", "surrogateescape")
         return (own, facts.soname) if isinstance(facts, ElfFacts) and facts.soname else (own,)
-
-    def _needs_of_dormant(self) -> dict[str, tuple[Dormant, Unit]]:
-        by_name: dict[str, list[bytes]] = {}
-        for path, entry in self._world.tree.entries.items():
-            if entry.type in ("file", "symlink") and is_shared_object(path):
-                by_name.setdefault(path.rpartition(b"/")[2].decode("utf-8", "surrogateescape"), []).append(path)
-        needs: dict[str, tuple[Dormant, Unit]] = {}
-        assert self._dormant is not None
-        waiting = [(path, came) for path, came in sorted(self._dormant.items()) if came[1].kind == "extension"]
-        while waiting:
-            path, came = waiting.pop()
-            facts = self._world.facts.elf(path)
-            for name in facts.needed if isinstance(facts, ElfFacts) else ():
-                last = name.rpartition("/")[2]
-                if last not in needs:
-                    needs[last] = came
-                    waiting += [(each, came) for each in by_name.get(last, ())]
-        return needs
-
-    def _dormant_texts(self, dormant: Dormant) -> None:
-        if self._dormant_names is None:
-            self._dormant_names = Names(self._world.tree, self._search_roots, self._world.listed)
-        naming = [block for block in dormant.blocks if block.files]
-        for block in sorted(naming, key=lambda each: (each.unit.name, each.gate, each.kind)):
-            for text in block.files:
-                self._dormant_names.add(text, block.unit)
 
     # Absent files ---------------------------------------------------------------------------------------------------
 
@@ -479,7 +379,7 @@ class Role:
         looked = self._looked_for(path)
         if looked is not None:
             return looked
-        rule = self._world.outside.match(path)
+        rule = self.world.outside.match(path)
         if rule is not None:
             return Evidence("outside", note=rule.reason)
         found = self._unknown(path, like)
@@ -495,11 +395,11 @@ class Role:
         if source != path and source in self._units:
             return self._loaded(source)
         best: tuple[int, str] | None = None
-        missing = self._missing_names()
-        for reach in self._reaches:
-            loaded = {unit.name: level for unit, level in reach.level.items() if not _package_beside(unit.path, source)}
-            for name in reach.graph.resolver.names_of(source):
-                level = max(missing.get(name, 0), loaded.get(name, 0))
+        missing = self.further.missing()
+        for closed in self.closures:
+            for name in closed.resolver.names_of(source):
+                loaded = [level for path, level in closed.named(name) if not _package_beside(path, source)]
+                level = max(missing.get(name, 0), *loaded[-1:], 0)
                 if level and (best is None or best[0] < level):
                     best = (level, name)
         if best is not None:
@@ -508,62 +408,32 @@ class Role:
 
     def _looked_for_file(self, path: bytes) -> Evidence | None:
         directory, _, name = path.rpartition(b"/")
-        sites = {site for reach in self._reaches for site in reach.graph.resolver.search.sites}
+        sites = {site for closed in self.closures for site in closed.resolver.search.sites}
         if name.endswith(b".pth") and directory in sites:
             return Evidence("eager", note="site runs the lines of every .pth file here")
         if path in (b"etc/ld.so.preload", b"etc/ld.so.cache") or name == b"pyvenv.cfg":
             return Evidence("eager", note="it is looked for at every start")
-        if name in _SITE_FILES and self._scans_entry_points():
+        if name in _SITE_FILES and self.further.scans_entry_points:
             return Evidence("deferred", note="the role looks for entry points in every distribution")
-        level = self._wanted_libraries.get(name.decode("utf-8", "surrogateescape"), 0)
+        level = self.wanted_libraries.get(name.decode("utf-8", "surrogateescape"), 0)
         if level:
             return Evidence(_LEVEL[level], note="the role looks for a library of this name")
-        file = self._files.get(path)
+        file = self.files.get(path)
         if file is not None:
             return Evidence(_LEVEL[file.level], note=file.why)
         rule = self._read.match(path)
         return None if rule is None else Evidence("deferred", note=rule.reason)
 
-    def _missing_names(self) -> dict[str, int]:
-        """Every module name that reached code asks for and that resolves to nothing, with its level."""
-        if self._missing is not None:
-            return self._missing
-        missing: dict[str, int] = {"sitecustomize": EAGER, "usercustomize": EAGER}
-        for reach in self._reaches:
-            graph = reach.graph
-            for block in reach.done:
-                level = EAGER if block.kind in ("body", "main") and reach.level.get(block.unit) == EAGER else DEFERRED
-                for name, how in (
-                    *((name, level) for name in block.missing),
-                    *((name, DEFERRED) for name in block.asked),
-                ):
-                    parts = name.split(".")
-                    for end in range(1, len(parts) + 1):
-                        key = ".".join(parts[:end])
-                        if missing.get(key, 0) < how and graph.unit(key) is None:
-                            missing[key] = how
-                for unit, names, _, _ in block.lazy_uses:
-                    bound = unit.facts.binds if unit.facts is not None else frozenset()
-                    for each in names:
-                        if each != "*" and each not in bound:
-                            key = f"{unit.name}.{each}"
-                            missing[key] = max(missing.get(key, 0), level)
-                for text in block.words:
-                    if reach.dynamic and text not in missing and graph.unit(text) is None:
-                        missing[text] = DEFERRED
-        self._missing = missing
-        return missing
-
     def _owner_above(self, path: bytes) -> str | None:
         """The reached owner of the files around a path that does not exist."""
         directory = path.rpartition(b"/")[0]
-        claims = self._world.attribution.claims
+        claims = self.world.attribution.claims
         while directory and directory not in self._search_roots:
-            for name in self._world.tree.children(directory):
+            for name in self.world.tree.children(directory):
                 for claim in claims.get(directory + b"/" + name, ()):
                     if claim.owner in self._owners:
-                        return self._world.attribution.owners[claim.owner].name
-            if self._world.tree.children(directory):
+                        return self.world.attribution.owners[claim.owner].name
+            if self.world.tree.children(directory):
                 return None
             directory = directory.rpartition(b"/")[0]
         return None
@@ -574,14 +444,12 @@ class Role:
         """Tell whether a module is eager over conditional imports alone. What is no module is not known to be."""
         source = module_file(path)
         names = {source, path}
-        if any(file is not None and file.level == EAGER for file in map(self._files.get, names)):
+        if any(file is not None and file.level == EAGER for file in map(self.files.get, names)):
             return False
-        if self._sure is None:
-            self._sure = [surely(reach, self._chains.roots) for reach in self._reaches]
         eager = [
             unit not in sure
-            for reach, sure in zip(self._reaches, self._sure, strict=True)
-            for unit, level in reach.level.items()
+            for closed, sure in zip(self.closures, self.further.sure(), strict=True)
+            for unit, level in closed.level.items()
             if level == EAGER and unit.path in names
         ]
         return bool(eager) and all(eager)
@@ -590,14 +458,7 @@ class Role:
 
     def asks_version(self, distribution: str) -> tuple[Hop, ...]:
         """Return the places in reached code that ask for a distribution's version."""
-        return askers(self._reaches, self._world.attribution.distributions, distribution)
-
-
-def unbounded_path(reach: Reach, unit: Unit, use: Use) -> bool:
-    """Tell whether a call runs a file whose path can be anything."""
-    if use.path is None or reach.graph.by_path_call(use, unit):
-        return False
-    return HOLE in fill(use.path, unit)
+        return self.further.askers(distribution)
 
 
 def stronger(one: Evidence, other: Evidence) -> Evidence:
@@ -629,11 +490,3 @@ def _package_names(tree: Tree, path: bytes) -> list[str]:
         directory, _, last = directory.rpartition(b"/")
         parts.insert(0, last)
     return [b".".join(parts).decode("utf-8", "surrogateescape")] if len(parts) > 1 else []
-
-
-def _strings(facts: FactSource, path: bytes) -> Iterable[str]:
-    found = facts.elf(path)
-    if found is None:
-        return ()
-    needed = frozenset(getattr(found, "needed", ()))
-    return [text for text in getattr(found, "strings", ()) if text not in needed]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 import msgspec
 
@@ -25,12 +26,14 @@ from imgdiff.model import (
 )
 from imgdiff.trace.blocks import Unit, fill
 from imgdiff.trace.calls import Use
-from imgdiff.trace.chains import Chains, Root
+from imgdiff.trace.chains import Chains, Root, shortest
 from imgdiff.trace.closure import DEFERRED, EAGER, Reach
 from imgdiff.trace.data_names import DataNames
 from imgdiff.trace.entry import Follower, Launch, PythonStart, environment_of, python_names, split_entry
 from imgdiff.trace.levels import Role
+from imgdiff.trace.live import Live
 from imgdiff.trace.natives import Native, Natives, feed_interpreter, feed_libraries
+from imgdiff.trace.reached import Closed
 from imgdiff.trace.roles import Maker, Setting, child_module, inherit, main_of, unless
 from imgdiff.trace.world import Loaded, World, show
 
@@ -267,7 +270,10 @@ class Tracer:
         self._note_natives(role.name, native)
         world.library_directories |= native.directories.keys()
         self._note_unbounded(list(reaches.values()))
-        chains = Chains(roots, files, list(reaches.values()))
+        closures = [
+            Closed(reach.level, reach.graph.resolver, reach.unread, partial(shortest, reach, roots))
+            for reach in reaches.values()
+        ]
         read = [
             PathRule(pattern, f"{rule.reason}: {name} is started by name")
             for name, rule in sorted(native.compilers.items())
@@ -280,11 +286,11 @@ class Tracer:
             role.name,
             shown,
             world,
-            list(reaches.values()),
+            closures,
             files,
             dict(sorted(native.libraries.items())),
-            chains,
-            self._texts(everything),
+            Chains(roots, files, closures),
+            Live(world, list(reaches.values()), closures, files, self._texts(everything), roots),
             native.wanted,
             read,
         )

@@ -45,15 +45,18 @@ class World:
         self.names_by_first: dict[bytes, list[bytes]] = {}
         for name, first in tree.hardlinks.items():
             self.names_by_first.setdefault(first, []).append(name)
-        self.links: list[tuple[str, bytes]] = [
-            (entry.link_target.decode("utf-8", "surrogateescape"), path)
-            for path, entry in sorted(tree.entries.items())
-            if entry.type == "symlink" and entry.link_target and entry.link_target.startswith(b"/")
-            if outside.match(path) is None
-        ]
         self.naming: list[tuple[frozenset[Block], frozenset[bytes]]] = []  # of each role: blocks and files that name
         self.shared_names: tuple[Names, frozenset[Block], frozenset[bytes]] | None = None
         self._code: dict[bytes, bool] = {}
+
+    def links(self) -> list[tuple[str, bytes]]:
+        """Return the absolute targets of the image's links, and where each link stands."""
+        return [
+            (entry.link_target.decode("utf-8", "surrogateescape"), path)
+            for path, entry in sorted(self.tree.entries.items())
+            if entry.type == "symlink" and entry.link_target and entry.link_target.startswith(b"/")
+            if self.outside.match(path) is None
+        ]
 
     def is_code(self, path: bytes) -> bool:
         """Tell whether a file is what a loader executes: a module, a shared object or program, a script."""
