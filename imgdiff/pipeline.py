@@ -62,9 +62,9 @@ from imgdiff.naming import owner_rows, unique_names
 from imgdiff.sources import WHEEL_VERSION
 from imgdiff.store import Store
 from imgdiff.surrogates import encodable
-from imgdiff.trace import trace
 from imgdiff.trace.entry import split_entry
 from imgdiff.trace.recorded import Joined, Traced
+from imgdiff.tracing import Traceable, Traces
 
 _LOADER_CACHE = b"etc/ld.so.cache"
 _WHEELS = "wheel"  # what the tars of wheels are known under
@@ -415,7 +415,8 @@ def _compare(a: Indexed, b: Indexed, store: Store, options: Options, runs: Seque
     claim = _claim(profile, options)
     accepted: frozenset[Level] = frozenset(level for level in ("dormant",) if level in options.accept)
     comparison = _compared(a, b)
-    trace_a, trace_b = _traces(a, b, profile, options)
+    traces = Traces(profile, options.entry, store if options.cache else None)
+    trace_a, trace_b = _traces(a, b, traces)
     joined = _joined(a, trace_a, b, trace_b, runs, profile, options)
     trace_a, trace_b = joined.traces
     explained = explanation.explain(comparison, _side(a), _side(b), store)
@@ -438,6 +439,7 @@ def _compare(a: Indexed, b: Indexed, store: Store, options: Options, runs: Seque
         equal=None if a.installed is None else a.installed.equal(b.side if a.own is not None else a.side),
     )
     report = _report(a, trace_a, b, trace_b, comparison, findings, profile, claim, accepted, options)
+    traces.keep()
     return msgspec.structs.replace(report, recordings=joined.told())
 
 
@@ -478,14 +480,17 @@ def _joined(
     return Joined(runs, images, profile, any_image=options.any_image)
 
 
-def _traces(a: Indexed, b: Indexed, profile: Profile, options: Options) -> tuple[Trace, Trace]:
-    def one(x: Indexed) -> Trace:
-        return trace(x.tree, x.attribution, x.facts, x.image.config, profile, options.entry, x.side)
+def _traces(a: Indexed, b: Indexed, traces: Traces) -> tuple[Trace, Trace]:
+    keys = traces.keys((a.image, b.image), (a.indexes, b.indexes))
+
+    def one(x: Indexed, key: bytes | None) -> Trace:
+        own = key if x.own is None else None  # an image with a wheel in it has no layers of its own
+        return traces.of(Traceable(x.tree, x.attribution, x.facts, x.image.config, x.side, own))
 
     if a.installed is not None and a.installed.unchanged:  # they are one image
-        both = one(a if a.own is None else b)
+        both = one(a, keys[0]) if a.own is None else one(b, keys[1])
         return both, both
-    return one(a), one(b)
+    return one(a, keys[0]), one(b, keys[1])
 
 
 def _compared(a: Indexed, b: Indexed) -> Comparison:

@@ -1,7 +1,9 @@
-"""Reports of pairs that were compared before: the same images, the same question, the same program.
+"""Reports of pairs that were compared before, and traces of images: the same images, the same question, the same
+program.
 
 What decides a report is in the key: the layers by diffID, both configs, the options that are asked, the Pythons at
-hand (they compile sources), and the bytes of this package. What only names the images is made anew each time.
+hand (they compile sources), and the bytes of this package. What only names the images is made anew each time. The key
+of a trace has the same of one image.
 """
 
 from __future__ import annotations
@@ -10,16 +12,18 @@ import functools
 import hashlib
 import shutil
 import sys
+from collections.abc import Sequence
 from importlib import resources
 from importlib.resources.abc import Traversable
 from pathlib import Path
 
 import msgspec
 
-from imgdiff.model import Image, ImageSummary, Report
+from imgdiff.model import Image, ImageConfig, ImageSummary, Profile, Report
 from imgdiff.store import Store
 
 _KIND = "report"
+_TRACE = "trace"
 _VERSION = 1
 _MINORS = range(8, 20)  # interpreters python3.N that may be on PATH
 
@@ -39,8 +43,22 @@ def key(images: tuple[Image, Image], question: object) -> bytes | None:
         raw = None if image.config is None else image.config.raw
         kept = None if image.snapshot is None else image.snapshot.key
         described.append(([layer.diff_id for layer in image.layers], image.platform, raw, kept))
+    return _digest((described, question))
+
+
+def trace_key(diff_ids: Sequence[str], config: ImageConfig | None, profile: Profile, entry: str | None) -> bytes | None:
+    """Return the key of one image's trace: its layers, what of its config a trace reads, and what was asked. None where
+    a layer has no diffID (a root file system)."""
+    if not all(diff_ids):
+        return None
+    runs = None if config is None else (config.env, config.entrypoint, config.cmd, config.user, config.working_dir)
+    return _digest((list(diff_ids), runs, profile, entry))
+
+
+def _digest(question: object) -> bytes:
+    """Return a digest of a question to this program."""
     pythons = [_interpreter(f"python3.{minor}") for minor in _MINORS]
-    value = (described, question, sys.version, sys.executable, pythons, _program())
+    value = (question, sys.version, sys.executable, pythons, _program())
     return hashlib.sha256(msgspec.msgpack.encode(value, order="sorted")).digest()
 
 
@@ -85,6 +103,16 @@ def load(store: Store, pair: bytes, images: tuple[Image, Image], argv: tuple[str
 def save(store: Store, pair: bytes, report: Report) -> None:
     """Keep a report."""
     store.put_facts(_KIND, _VERSION, {pair: msgspec.msgpack.encode(report)})
+
+
+def load_trace(store: Store, key: bytes) -> bytes | None:
+    """Return the trace that was kept under a key."""
+    return store.facts(_TRACE, _VERSION, [key]).get(key)
+
+
+def save_trace(store: Store, key: bytes, kept: bytes) -> None:
+    """Keep a trace."""
+    store.put_facts(_TRACE, _VERSION, {key: kept})
 
 
 def _named(summary: ImageSummary, image: Image) -> ImageSummary:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from imgdiff.engines import common
 from imgdiff.model import HOLE, Tree
@@ -66,6 +66,7 @@ class Names:
         self._common_names = {each.encode() for each in common().common_names}
         self._tokens: dict[bytes, object] = {}
         self._patterns: dict[tuple[str, bytes], object] = {}
+        self._telling: list[tuple[str, object]] | None = None
         self._matchers: _Matchers | None = None
         self._ways: dict[bytes, object] | None = None
         self.seen: set[str] = set()
@@ -88,7 +89,7 @@ class Names:
             self.seen.add(text)
         for pattern in patterns:
             self._patterns.setdefault((pattern, own), source)
-            self._matchers = None
+            self._telling = self._matchers = None
 
     def _token(self, token: bytes, source: object) -> None:
         if token in self._tokens:
@@ -99,6 +100,31 @@ class Names:
             canonical = self._tree.resolve(token)
             if canonical:
                 self._tokens.setdefault(b"/" + canonical, source)
+
+    @property
+    def base(self) -> Names | None:
+        """What counts behind these."""
+        return self._base
+
+    @property
+    def tokens(self) -> Mapping[bytes, object]:
+        """Every path and name, and where it stands; what a directory's first name is depends on their order."""
+        return self._tokens
+
+    @property
+    def telling(self) -> Sequence[tuple[str, object]]:
+        """The patterns that fix enough of a path, sorted, with the first who builds each."""
+        if self._telling is None:
+            found: dict[str, object] = {}
+            for (pattern, own), source in sorted(self._patterns.items(), key=lambda item: item[0]):
+                if pattern not in found and fixes_enough(pattern, own):
+                    found[pattern] = source
+            self._telling = list(found.items())
+        return self._telling
+
+    def restore(self, tokens: dict[bytes, object], telling: list[tuple[str, object]]) -> None:
+        """Take what ``tokens`` and ``telling`` were elsewhere, for good: nothing can be added then."""
+        self._tokens, self._telling = tokens, telling
 
     def source(self, token: bytes) -> object | None:
         """Return where a path or name stands, or None."""
@@ -172,7 +198,7 @@ class Names:
     def by_pattern(self, path: bytes, *, absolute_only: bool = False) -> tuple[str, object] | None:
         """Return ("a pattern", who builds the first one that can name a path), or None."""
         if self._matchers is None:
-            self._matchers = _Matchers(self._patterns)
+            self._matchers = _Matchers(self.telling)
         source = self._matchers.find(path, absolute_only=absolute_only)
         if source is None:
             return None if self._base is None else self._base.by_pattern(path, absolute_only=absolute_only)
@@ -182,17 +208,11 @@ class Names:
 class _Matchers:
     """Patterns by the last part of the path that they ask for: most paths fail there."""
 
-    def __init__(self, patterns: Mapping[tuple[str, bytes], object]) -> None:
+    def __init__(self, telling: Sequence[tuple[str, object]]) -> None:
         self._literal: dict[bytes, list[tuple[str, object]]] = {}
         self._holed: dict[bytes, list[tuple[str, object]]] = {}
-        seen: set[str] = set()
         holed: dict[bytes, tuple[bytes, ...]] = {}
-        for (pattern, own), source in sorted(patterns.items(), key=lambda item: item[0]):
-            if pattern in seen:
-                continue
-            if not fixes_enough(pattern, own):
-                continue
-            seen.add(pattern)
+        for pattern, source in telling:
             tail = pattern.rstrip("/").rpartition("/")[2].encode("utf-8", "surrogateescape")
             if HOLE.encode() in tail:
                 holed[tail] = tuple(tail.split(HOLE.encode()))

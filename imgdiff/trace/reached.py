@@ -60,7 +60,12 @@ class Sleepers(NamedTuple):
 
 
 class Further(Protocol):
-    """What else is asked of a role's closures, each worked out with the first question."""
+    """What else is asked of a role's closures, each worked out with the first question.
+
+    ``asked`` has the answers of ``askers`` so far.
+    """
+
+    asked: dict[str, tuple[Hop, ...]]
 
     @property
     def scans_entry_points(self) -> bool:
