@@ -150,26 +150,15 @@ class Live:
             return self._missing
         missing: dict[str, int] = {"sitecustomize": EAGER, "usercustomize": EAGER}
         for reach in self._reaches:
-            graph = reach.graph
             for block in reach.done:
-                level = EAGER if block.kind in ("body", "main") and reach.level.get(block.unit) == EAGER else DEFERRED
-                for name, how in (
-                    *((name, level) for name in block.missing),
-                    *((name, DEFERRED) for name in block.asked),
-                ):
-                    parts = name.split(".")
-                    for end in range(1, len(parts) + 1):
-                        key = ".".join(parts[:end])
-                        if missing.get(key, 0) < how and graph.unit(key) is None:
-                            missing[key] = how
-                for unit, names, _, _ in block.lazy_uses:
-                    bound = unit.facts.binds if unit.facts is not None else frozenset()
-                    for each in names:
-                        if each != "*" and each not in bound:
-                            key = f"{unit.name}.{each}"
-                            missing[key] = max(missing.get(key, 0), level)
-                for text in block.words:
-                    if reach.dynamic and text not in missing and graph.unit(text) is None:
+                if block.missing or block.asked or block.lazy_uses:
+                    _add_missing(missing, reach, block)
+            if reach.dynamic:
+                words: set[str] = set().union(*[block.words for block in reach.done if block.words])
+                graph = reach.graph
+                stems = graph.resolver.stems()
+                for text in words:
+                    if text not in missing and (text not in stems or graph.unit(text) is None):
                         missing[text] = DEFERRED
         self._missing = missing
         return missing
@@ -200,6 +189,22 @@ class Live:
             found = askers(self._reaches, self._world.attribution.distributions, distribution)
             known = self.asked[distribution] = found
         return known
+
+
+def _add_missing(missing: dict[str, int], reach: Reach, block: Block) -> None:
+    level = EAGER if block.kind in ("body", "main") and reach.level.get(block.unit) == EAGER else DEFERRED
+    for name, how in (*((name, level) for name in block.missing), *((name, DEFERRED) for name in block.asked)):
+        parts = name.split(".")
+        for end in range(1, len(parts) + 1):
+            key = ".".join(parts[:end])
+            if missing.get(key, 0) < how and reach.graph.unit(key) is None:
+                missing[key] = how
+    for unit, names, _, _ in block.lazy_uses:
+        bound = unit.facts.binds if unit.facts is not None else frozenset()
+        for each in names:
+            if each != "*" and each not in bound:
+                key = f"{unit.name}.{each}"
+                missing[key] = max(missing.get(key, 0), level)
 
 
 def unbounded_path(reach: Reach, unit: Unit, use: Use) -> bool:

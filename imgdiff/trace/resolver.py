@@ -38,6 +38,7 @@ class Resolver:
         self._names: dict[bytes, frozenset[bytes]] = {}
         self._extensions: dict[bytes, dict[bytes, bytes]] = {}
         self._extra: dict[str, tuple[bytes, ...]] = {}
+        self._stems: frozenset[str] | None = None
 
     def find(self, name: str) -> Found | None:
         """Return what the module name resolves to, or None."""
@@ -142,6 +143,15 @@ class Resolver:
         if known is None:
             known = self._names[directory] = frozenset(self.tree.children(directory))
         return known
+
+    def stems(self) -> frozenset[str]:
+        """Return names of which every importable top-level name without a dot is one."""
+        if self._stems is None:
+            found = {name.partition(b".")[0] for each in self.search.directories for name in self.names(each)}
+            self._stems = frozenset(stem.decode("utf-8", "surrogateescape") for stem in found).union(
+                self.search.mapping
+            )
+        return self._stems
 
     def extensions(self, directory: bytes) -> dict[bytes, bytes]:
         """Return the extension modules in a directory that this interpreter can load: stem -> file name."""

@@ -17,6 +17,7 @@ from imgdiff.model import (
     Distribution,
     ElfFacts,
     Environment,
+    Evidence,
     FileEntry,
     ImageConfig,
     LookupAnswer,
@@ -31,7 +32,7 @@ from imgdiff.model import (
     Tree,
     Unreadable,
 )
-from imgdiff.trace import trace
+from imgdiff.trace import freeze, thaw, trace
 from imgdiff.trace.lookup import kinds_of, look_up
 from imgdiff.trace.tracer import Tracer
 
@@ -192,10 +193,21 @@ class World:
         self.facts = Facts(self.tree, contents, known)
         self.attribution = make_attribution(self.tree, distributions, environments, owned)
         image = ImageConfig(env=tuple(env), cmd=tuple(argv), working_dir=cwd) if config else None
-        self._question = image, profile or load_profiles()[-1], entry
-        self.trace: Trace = trace(
-            self.tree, self.attribution, self.facts, image, profile or load_profiles()[-1], entry, "a"
-        )
+        chosen = profile or load_profiles()[-1]
+        self._question = image, chosen, entry
+        self.trace: Trace = trace(self.tree, self.attribution, self.facts, image, chosen, entry, "a")
+        kept = freeze(self.trace, "a")
+        assert kept is not None
+        thawed = thaw(kept, self.tree, self.attribution, self.facts, chosen, "b", lambda: self.trace)
+        assert thawed is not None
+        self.thawed: Trace = thawed
+
+    def evidence(self, path: str, role: str | None = None) -> Evidence:
+        """What a role (the first where none is named) says of a path; what was kept of the trace says the same."""
+        name = role or next(iter(self.trace.roles))
+        found = self.trace.roles[name].evidence(encode(path))
+        assert self.thawed.roles[name].evidence(encode(path)) == found
+        return found
 
     def look_up(self, name: str, *kinds: LookupKind, loader: str | None = None) -> tuple[LookupAnswer, ...]:
         """What the search says of one name."""
@@ -204,23 +216,20 @@ class World:
         return look_up(tracer, name, kinds or kinds_of(name), loader)
 
     def level(self, path: str, role: str | None = None) -> str:
-        """The level of a path in a role (the first where none is named)."""
-        name = role or next(iter(self.trace.roles))
-        return self.trace.roles[name].evidence(encode(path)).level
+        """The level of a path in a role."""
+        return self.evidence(path, role).level
 
     def absent(self, path: str, role: str | None = None) -> str:
         """The level that a file would have at a path."""
         name = role or next(iter(self.trace.roles))
         like = FileEntry(encode(path), "file", 0o644, 0, 0, 0, 1, b"x" * 32)
-        return self.trace.roles[name].absent(encode(path), like).level
+        found = self.trace.roles[name].absent(encode(path), like)
+        assert self.thawed.roles[name].absent(encode(path), like) == found
+        return found.level
 
     def chain(self, path: str, role: str | None = None) -> list[tuple[str | None, int | None, str | None, str]]:
         """The chain of a path, without the paths."""
-        name = role or next(iter(self.trace.roles))
-        return [
-            (hop.module, hop.line, hop.function, hop.edge)
-            for hop in self.trace.roles[name].evidence(encode(path)).chain
-        ]
+        return [(hop.module, hop.line, hop.function, hop.edge) for hop in self.evidence(path, role).chain]
 
 
 def site(files: Mapping[str, bytes | str]) -> dict[str, bytes | str]:
