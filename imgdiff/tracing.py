@@ -13,7 +13,7 @@ import msgspec
 from imgdiff import recall
 from imgdiff.model import Attribution, FactSource, Image, ImageConfig, LayerIndex, Profile, Side, Trace, Tree
 from imgdiff.store import Store
-from imgdiff.trace import freeze, thaw, trace
+from imgdiff.trace import freeze, thaw, trace, turned
 
 
 class Traceable(msgspec.Struct, frozen=True):  # holds live objects: never serialised
@@ -38,6 +38,9 @@ class Traces:
 
     def of(self, image: Traceable) -> Trace:
         """Return the trace of an image."""
+        known = None if image.key is None else self._made.get(image.key)
+        if known is not None:  # both sides are one image, as far as a trace can tell
+            return turned(*known, image.side)
         found = self._recall(image)
         return self._make(image) if found is None else found
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 
 from imgdiff.model import Attribution, FactSource, ImageConfig, Profile, Side, Trace, Tree
-from imgdiff.trace.kept import freeze, thaw
+from imgdiff.trace.kept import freeze, thaw, turned
 from imgdiff.trace.tracer import Tracer
 
-__all__ = ["freeze", "thaw", "trace"]
+__all__ = ["freeze", "thaw", "trace", "turned"]
 
 
 def trace(
