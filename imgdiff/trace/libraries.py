@@ -7,6 +7,7 @@ have found instead is kept as a candidate that is not certain.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -18,14 +19,17 @@ from imgdiff.trace.library_search import Caches, Candidate, LibrarySearch, Mappe
 __all__ = ["Caches", "Candidate", "Closure", "LibraryResolver", "Loaded", "Resolution", "Start"]
 
 PRELOAD_PATH = b"etc/ld.so.preload"
+PRELOAD = "preload"  # how a start that is preloaded comes to be one
 MAX_OBJECTS = 100_000
 
 
 class Start(msgspec.Struct, frozen=True):
-    """An ELF file that is loaded by its path: the program itself, a preloaded library, an extension module."""
+    """An ELF file that is loaded by its path: the program itself, a preloaded library, an extension module.
+    ``certain`` is False where it may not be."""
 
     path: bytes
     how: str = "root"
+    certain: bool = True
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -111,12 +115,21 @@ class LibraryResolver(LibrarySearch):
         if not self._musl:
             for line in (self._facts.text(PRELOAD_PATH) or b"").split(b"\n"):
                 words += text(line.partition(b"#")[0].replace(b":", b" ")).split()
-        return tuple(self.search(word, self._program) for word in words if word)
+        return tuple(self._preload(word) for word in words if word)
+
+    def _preload(self, word: str) -> Resolution:
+        found = self.search(word, self._program)
+        if word not in self._unsure:
+            return found
+        return msgspec.structs.replace(
+            found, candidates=tuple(msgspec.structs.replace(each, certain=False) for each in found.candidates)
+        )
 
     def closure(self, starts: Iterable[Start]) -> Closure:
         """Return everything that the starts load, each with all it needs before the next one, as dlopen does.
 
-        The first start is the program; its interpreter (PT_INTERP) comes with it. Never raises; a start that is not
+        The first start is the program; its interpreter (PT_INTERP) comes with it. Starts right behind it that are
+        :data:`PRELOAD` are mapped before all that it needs. Never raises; a start that is not
         there is left out.
         """
         return _Process(self, self._tree, self._facts).run(starts)
@@ -136,8 +149,12 @@ class _Process:
         self._program: Mapped | None = None
 
     def run(self, starts: Iterable[Start]) -> Closure:
-        for start in starts:
-            self._start(start)
+        waiting = list(starts)
+        # What is preloaded is mapped before anything that the program needs, and answers for its SONAME (rtld.c).
+        preloads = list(itertools.takewhile(lambda start: start.how == PRELOAD, waiting[1:]))
+        for number, start in enumerate(waiting):
+            if not 0 < number <= len(preloads):
+                self._start(start, preloads if not number else ())
         for key, resolution in self._resolutions.items():
             if not resolution.candidates and "/" not in key[1]:
                 self._resolutions[key] = self._late(key[1], resolution)
@@ -155,19 +172,23 @@ class _Process:
         found = [Candidate(item.path, item.opened, "loaded already") for item in self._by_name.get(name, ())]
         return msgspec.structs.replace(resolution, candidates=tuple(found))
 
-    def _start(self, start: Start) -> None:
+    def _map(self, start: Start) -> Mapped | None:
         canonical = self._tree.resolve(start.path)
         entry = self._tree.get(canonical) if canonical is not None else None
         if canonical is None or entry is None or entry.type != "file":
-            return
-        item = self._load(Candidate(canonical, start.path.strip(b"/"), start.how), None, "", self._program)
-        if item is None:
-            return
-        queue = [item]
-        if self._program is None:
-            self._program = item
-            if item.facts.interpreter is not None:
-                queue += self._take(item, item.facts.interpreter)
+            return None
+        return self._load(
+            Candidate(canonical, start.path.strip(b"/"), start.how, start.certain), None, "", self._program
+        )
+
+    def _start(self, start: Start, preloads: Sequence[Start] = ()) -> None:
+        item = self._map(start)
+        program = item if self._program is None else None
+        if program is not None:
+            self._program = program
+        queue = [each for each in (item, *map(self._map, preloads)) if each is not None]
+        if program is not None and program.facts.interpreter is not None:
+            queue += self._take(program, program.facts.interpreter)
         for here in queue:  # grows: breadth first
             if (here.path, here.certain) not in self._done:
                 self._done.add((here.path, here.certain))

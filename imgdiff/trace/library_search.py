@@ -148,7 +148,7 @@ class LibrarySearch:
         caches: Caches | None = None,
         unsure: Collection[str] = (),
     ) -> None:
-        self._unsure = frozenset(unsure)  # parts of LD_LIBRARY_PATH that it may not have
+        self._unsure = frozenset(unsure)  # parts of LD_LIBRARY_PATH and LD_PRELOAD that may not be there
         self._tree, self._facts = tree, facts
         self._environment = environment or {}
         self._directory = directory.strip(b"/")

@@ -14,7 +14,7 @@ from imgdiff.trace.calls import Use
 from imgdiff.trace.closure import DEFERRED, EAGER, Reach
 from imgdiff.trace.entry import DEFAULT_PATH, Follower, Launch
 from imgdiff.trace.graph import Graph
-from imgdiff.trace.libraries import Caches, Closure, LibraryResolver, Start
+from imgdiff.trace.libraries import PRELOAD, Caches, Closure, LibraryResolver, Start
 from imgdiff.trace.world import Loaded, resolved, show
 
 _LIBRARY = re.compile(r"(?:[\w./+$@-]*/)?[\w.+-]+\.so(?:\.\d+)*")
@@ -65,7 +65,7 @@ class Natives:
         """Return who looks for libraries in a process."""
         env = launch.env if launch is not None else {}
         cwd = launch.cwd if launch is not None else b""
-        unsure = launch.unsure("LD_LIBRARY_PATH") if launch is not None else ()
+        unsure = _unsure(launch) if launch is not None else ()
         return LibraryResolver(self.tree, self.facts, env, program, cwd, self.caches, unsure)
 
     # Programs on PATH -----------------------------------------------------------------------------------------------
@@ -132,7 +132,7 @@ class Natives:
         native.directories.update(dict.fromkeys(resolver.library_directories))
         eager, deferred = self._extensions(reach)
         first = [Start(executable, "the interpreter")] if executable is not None else []
-        first += [Start(each.path, "preload") for found in resolver.preloads() for each in found.candidates]
+        first += preloaded(resolver)
         starts = [*first, *(Start(path, "extension module") for path in sorted(eager))]
         closure = resolver.closure(starts)
         self._take(native, closure, EAGER, reach)
@@ -177,7 +177,7 @@ class Natives:
             edge = "needed"
             if each.parent is None:
                 edge = (
-                    "preload" if each.how == "preload" else "interpreter" if each.how == "the interpreter" else "dlopen"
+                    "preload" if each.how == PRELOAD else "interpreter" if each.how == "the interpreter" else "dlopen"
                 )
                 if edge == "dlopen":
                     continue
@@ -331,18 +331,35 @@ class Natives:
                 if self.elf(touched.path) is not None:
                     self._program(native, touched.path, launch, DEFERRED)
 
+    def _closure(self, resolver: LibraryResolver, path: bytes) -> Closure:
+        return resolver.closure([Start(path), *preloaded(resolver)])
+
     def _program(self, native: Native, path: bytes, launch: Launch, level: int) -> None:
-        unsure = launch.unsure("LD_LIBRARY_PATH")
+        unsure = _unsure(launch)
         key = (path, launch.env.get("LD_LIBRARY_PATH", ""), launch.env.get("LD_PRELOAD", ""), unsure)
         closure = self._programs.get(key)
         if closure is None:
-            closure = self._programs[key] = self.resolver(launch, path).closure([Start(path)])
+            closure = self._programs[key] = self._closure(self.resolver(launch, path), path)
         for each in closure.loaded:
             if each.parent is not None:
                 hop = Hop(None, each.path, None, None, "needed")
                 native.add(each.path, Loaded(level, hop, each.parent, each.how))
+            elif each.how == PRELOAD:
+                here = level if each.certain else DEFERRED
+                native.add(each.path, Loaded(here, Hop(None, each.path, None, None, "preload"), path, each.how))
         for missing, reason in closure.unreadable:
             native.unreadable.setdefault(missing, reason)
+
+
+def _unsure(launch: Launch) -> frozenset[str]:
+    """The directories and libraries that a shell script may or may not put into the loader's ENV."""
+    words = {word for part in launch.unsure("LD_PRELOAD") for word in part.split()}
+    return launch.unsure("LD_LIBRARY_PATH") | words
+
+
+def preloaded(resolver: LibraryResolver) -> list[Start]:
+    """Return what is preloaded into a process, as starts behind its program."""
+    return [Start(each.path, PRELOAD, each.certain) for found in resolver.preloads() for each in found.candidates]
 
 
 def _programs_in(block: Block, names: Mapping[str, bytes]) -> tuple[str, ...]:

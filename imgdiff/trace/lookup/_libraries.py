@@ -9,9 +9,10 @@ import msgspec
 from imgdiff.model import ElfFacts, LookupAnswer, LookupCandidate, LookupPlace, LookupSource, Unreadable
 from imgdiff.trace import ld_cache
 from imgdiff.trace.ld_cache import Cache, CachedLibrary, join
-from imgdiff.trace.libraries import PRELOAD_PATH, Closure, LibraryResolver, Start
+from imgdiff.trace.libraries import PRELOAD, PRELOAD_PATH, Closure, LibraryResolver, Start
 from imgdiff.trace.library_search import Candidate, Step
 from imgdiff.trace.lookup._asked import Asked, Desk
+from imgdiff.trace.natives import preloaded
 from imgdiff.trace.world import show
 
 _SOURCES: tuple[LookupSource, ...] = ("LD_LIBRARY_PATH", "RPATH", "RUNPATH", "musl's path")
@@ -56,14 +57,14 @@ class _Library:
     def _loaded(self) -> tuple[bool, LookupPlace | None]:
         """What the program's start has mapped by then: the program, what is preloaded, and all that these need."""
         starts = [Start(self.asked.program)] if self.asked.program is not None else []
-        starts += [Start(each.path, "preload") for found in self.resolver.preloads() for each in found.candidates]
+        starts += preloaded(self.resolver)
         if not starts or "/" in self.name:
             return False, None
         closure = self.resolver.closure(starts)
         paths = closure.answers.get(self.name, ())
         certain = [each for each in closure.loaded if each.path in paths and each.certain]
-        preloaded = any(closure.chain(each.path)[0].how == "preload" for each in certain)
-        if not certain or (not preloaded and {each.path for each in self.resolution.candidates} == set(paths)):
+        early = any(closure.chain(each.path)[0].how == PRELOAD for each in certain)
+        if not certain or (not early and {each.path for each in self.resolution.candidates} == set(paths)):
             return False, None  # the search finds the same: that is told below
         candidates = [
             self.desk.candidate(each.opened, each.path, self._by(closure, each.path), wins=True) for each in certain
@@ -75,8 +76,7 @@ class _Library:
     def _by(self, closure: Closure, path: bytes) -> str:
         chain = closure.chain(path)
         first, last = chain[0], chain[-1]
-        preloaded = first.how == "preload"
-        by = self._preloader(first.path) if preloaded else f"{show(first.path)} is the program"
+        by = self._preloader(first.path) if first.how == PRELOAD else f"{show(first.path)} is the program"
         return by if last is first else f"{show(last.parent or b'')} needs it, and {by}"
 
     def _preloader(self, path: bytes) -> str:
