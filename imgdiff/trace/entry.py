@@ -12,10 +12,7 @@ import msgspec
 from imgdiff.kinds import shell
 from imgdiff.model import (
     HOLE,
-    HOLE_DIR,
-    HOLE_FILE,
     Attribution,
-    Edge,
     Environment,
     FactSource,
     ImageConfig,
@@ -23,8 +20,20 @@ from imgdiff.model import (
     Tree,
     Unreadable,
 )
+from imgdiff.trace.sourced import DEFAULT_PATH, SetBy, Shell, Touched
 
-DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+__all__ = [
+    "DEFAULT_PATH",
+    "Follower",
+    "Launch",
+    "PythonStart",
+    "SetBy",
+    "Touched",
+    "environment_of",
+    "python_names",
+    "split_entry",
+]
+
 _MAX_DEPTH = 16  # of scripts that start scripts
 _SHELLS = frozenset({b"sh", b"bash", b"dash", b"ash", b"zsh", b"ksh", b"busybox"})
 _PYTHON = re.compile(rb"(?:python|pypy)(?:\d+(?:\.\d+)*)?t?")
@@ -35,7 +44,6 @@ _WRAPPERS = frozenset(
     b"linux32 linux64 setarch arch xargs busybox".split()
 )
 _SHELL_WORDS = frozenset({"exec", "command", "builtin", "nohup", "time", "then", "do", "else", "!", "{", "("})
-_ENV_LISTS = frozenset({"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "LD_PRELOAD"})
 _VALUED = frozenset("WX")  # interpreter options that take a value
 Mode = Literal["module", "script", "code", "stdin"]
 
@@ -49,27 +57,6 @@ class PythonStart(msgspec.Struct, frozen=True):
     mode: Mode
     target: str  # module name, path of the script in the tree, or code
     arguments: tuple[str, ...]
-
-
-class Touched(msgspec.Struct, frozen=True):
-    """A file that the way to the program runs or reads: ``sure`` if it runs in any case. ``path`` is canonical."""
-
-    path: bytes
-    edge: Edge
-    sure: bool
-    by: bytes | None = None
-    line: int | None = None
-
-
-class SetBy(msgspec.Struct, frozen=True):
-    """A part of a path list, or a value, of an ENV name that shell code sets: in the script at ``path`` (None: in the
-    command line itself), at a line of it. ``sure`` if it does in any case."""
-
-    name: str
-    part: str
-    path: bytes | None
-    line: int
-    sure: bool
 
 
 class Launch(msgspec.Struct, frozen=True):
@@ -341,17 +328,18 @@ class Follower:
             named = "the command line" if script is None else f"/{script.decode('utf-8', 'backslashreplace')}"
             caveat = f"{named} could not be read as a shell script: {facts.reason}"
             return [msgspec.structs.replace(base, caveats=(*base.caveats, caveat))]
-        state = _Shell(dict(base.env), list(base.touched), [*base.texts, *sorted(facts.strings)], list(base.set_by))
-        here = script if script is not None else base.touched[0].path
-        for (pattern, line), sure in zip(facts.sources, facts.sourced, strict=True):
-            self._source(pattern, line, here, base.cwd, state, sure=sure)
-        state.assign(facts, script, sure=True)
+        state = Shell(self.tree, self.facts, base.cwd)
+        state.env.update(base.env)
+        state.touched += base.touched
+        state.texts += base.texts
+        state.set_by += base.set_by
+        state.run(facts, script, script if script is not None else base.touched[0].path)
         base = msgspec.structs.replace(
             base,
             env=state.env,
             touched=tuple(state.touched),
             texts=tuple(state.texts),
-            set_by=tuple(dict.fromkeys(state.set_by)),
+            set_by=tuple(state.set_by),
         )
         launches: list[Launch] = []
         for words, _ in facts.commands:
@@ -359,56 +347,6 @@ class Follower:
             if argv:
                 launches += self._behind(base, argv, state.env, depth, sure=False)
         return launches or [base]
-
-    def _source(self, pattern: str, line: int, script: bytes, cwd: bytes, state: _Shell, *, sure: bool) -> None:
-        own = "/" + script.decode("utf-8", "surrogateescape")
-        pattern = pattern.replace(HOLE_FILE, own).replace(HOLE_DIR, own.rpartition("/")[0])
-        if HOLE in pattern:
-            state.texts.append(pattern)
-            return
-        path = self.tree.resolve(pattern.encode("utf-8", "surrogateescape"), cwd)
-        entry = None if path is None else self.tree.get(path)
-        if path is None or entry is None or entry.type != "file" or any(each.path == path for each in state.touched):
-            return
-        state.touched.append(Touched(path, "source", sure=True, by=script, line=line))
-        inner = self.facts.shell(path)
-        if isinstance(inner, ShellFacts):
-            state.texts += sorted(inner.strings)
-            for (deeper, number), too in zip(inner.sources, inner.sourced, strict=True):
-                self._source(deeper, number, path, cwd, state, sure=sure and too)
-            state.assign(inner, path, sure=sure)
-
-
-class _Shell:
-    """What a shell has come to know and set on the way."""
-
-    def __init__(self, env: dict[str, str], touched: list[Touched], texts: list[str], set_by: list[SetBy]) -> None:
-        self.env, self.touched, self.texts, self.set_by = env, touched, texts, set_by
-
-    def assign(self, facts: ShellFacts, script: bytes | None, *, sure: bool) -> None:
-        """Apply what a script sets. Lists keep what they had: whether it stays is known only at run time."""
-        for (name, pattern), (line, runs) in zip(facts.assigns, facts.assigned, strict=True):
-            if name not in _ENV_LISTS:
-                if HOLE not in pattern:
-                    self.env[name] = pattern
-                    self.set_by.append(SetBy(name, pattern, script, line, sure and runs))
-                continue
-            parts = _parts(pattern)
-            old = [part for part in self.env.get(name, DEFAULT_PATH if name == "PATH" else "").split(":") if part]
-            self.env[name] = ":".join(dict.fromkeys([*parts, *old]))
-            others = [
-                _parts(other)
-                for (again, other), (at, _) in zip(facts.assigns, facts.assigned, strict=True)
-                if again == name and at == line
-            ]
-            for part in parts:
-                if part not in old:
-                    always = sure and runs and all(part in other for other in others)
-                    self.set_by.append(SetBy(name, part, script, line, always))
-
-
-def _parts(pattern: str) -> list[str]:
-    return [part for part in pattern.split(":") if part and HOLE not in part]
 
 
 def _arguments(words: Sequence[str], rest: Sequence[str]) -> list[str]:

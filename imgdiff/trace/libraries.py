@@ -46,8 +46,9 @@ class Loaded(msgspec.Struct, frozen=True):
 
 class Closure(msgspec.Struct, frozen=True):
     """All that is mapped, in order of loading. ``resolutions`` are by (loading file, name), ``unresolved`` are those
-    that resolve to nothing. ``unreadable`` are mapped files whose own needs are not known, with the reason.
-    ``answers`` are the mapped files by the names that they answer to once they are loaded."""
+    that no search finds; they may have candidates elsewhere all the same. ``unreadable`` are mapped files whose own
+    needs are not known, with the reason. ``answers`` are the mapped files by the names that they answer to once they
+    are loaded."""
 
     loaded: tuple[Loaded, ...]
     resolutions: dict[tuple[bytes, str], Resolution]
@@ -147,6 +148,7 @@ class _Process:
         self._done: set[tuple[bytes, bool]] = set()
         self._unreadable: dict[bytes, str] = {}
         self._program: Mapped | None = None
+        self._elsewhere: set[tuple[bytes, str]] = set()  # what no search finds
 
     def run(self, starts: Iterable[Start]) -> Closure:
         waiting = list(starts)
@@ -155,10 +157,10 @@ class _Process:
         for number, start in enumerate(waiting):
             if not 0 < number <= len(preloads):
                 self._start(start, preloads if not number else ())
-        for key, resolution in self._resolutions.items():
-            if not resolution.candidates and "/" not in key[1]:
-                self._resolutions[key] = self._late(key[1], resolution)
-        unresolved = tuple(key for key, resolution in self._resolutions.items() if not resolution.candidates)
+        self._search_elsewhere()
+        unresolved = tuple(
+            key for key in self._resolutions if key in self._elsewhere or not self._resolutions[key].candidates
+        )
         return Closure(
             tuple(self._loaded.values()),
             self._resolutions,
@@ -166,6 +168,30 @@ class _Process:
             tuple(sorted(self._unreadable.items())),
             {name: tuple(item.path for item in items) for name, items in self._by_name.items()},
         )
+
+    def _search_elsewhere(self) -> None:
+        """What no search finds can have been loaded by a later start, else it can be any file of the name: ENV that is
+        given at run time, or that code sets, leads there. Where a script computes a library path, any name can."""
+        asked: set[tuple[bytes, str]] = set()
+        while True:
+            keys = [key for key in self._resolutions if key not in asked and "/" not in key[1]]
+            if not keys:
+                return
+            asked.update(keys)
+            queue: list[Mapped] = []
+            for key in keys:
+                resolution = self._resolutions[key]
+                if not resolution.candidates:
+                    resolution = self._late(key[1], resolution)
+                if not resolution.candidates:
+                    self._elsewhere.add(key)
+                if key in self._elsewhere or self._search.anywhere:
+                    known = {each.path for each in resolution.candidates}
+                    added = [each for each in self._search.elsewhere(key[1]) if each.path not in known]
+                    queue += self._load_all(added, self._objects[key[0]], key[1])
+                    resolution = msgspec.structs.replace(resolution, candidates=(*resolution.candidates, *added))
+                self._resolutions[key] = resolution
+            self._follow(queue)
 
     def _late(self, name: str, resolution: Resolution) -> Resolution:
         """What no search finds can have been loaded by a later start, and then answers for its SONAME."""
@@ -189,7 +215,11 @@ class _Process:
         queue = [each for each in (item, *map(self._map, preloads)) if each is not None]
         if program is not None and program.facts.interpreter is not None:
             queue += self._take(program, program.facts.interpreter)
-        for here in queue:  # grows: breadth first
+        self._follow(queue)
+
+    def _follow(self, queue: list[Mapped]) -> None:
+        """Load what these need, and what that needs, breadth first."""
+        for here in queue:  # grows
             if (here.path, here.certain) not in self._done:
                 self._done.add((here.path, here.certain))
                 for name in here.facts.needed:
@@ -202,8 +232,12 @@ class _Process:
         if known:
             resolution = msgspec.structs.replace(resolution, candidates=_answered(known, resolution.candidates))
         self._resolutions[here.path, name] = resolution
+        return self._load_all(resolution.candidates, here, name)
+
+    def _load_all(self, candidates: Iterable[Candidate], here: Mapped, name: str) -> list[Mapped]:
+        """Load candidates; return what was not loaded before."""
         fresh = []
-        for candidate in resolution.candidates:
+        for candidate in candidates:
             before = self._objects.get(candidate.path)
             item = self._load(candidate, here, name, here)
             if item is not None and item is not before:

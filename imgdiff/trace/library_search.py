@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from imgdiff.kinds.ld_cache import CacheFormatError
-from imgdiff.model import Blindspot, ElfFacts, FactSource, Tree
+from imgdiff.model import HOLE, Blindspot, ElfFacts, FactSource, Tree
 from imgdiff.trace import ld_cache
 from imgdiff.trace.ld_cache import Cache, cpu_directories, join
 
@@ -97,6 +97,7 @@ class Caches:
         self._tree, self._facts = tree, facts
         self._rebuilt: dict[tuple[bytes, ...], Cache] = {}
         self._variants: dict[bytes, list[tuple[bytes, bytes]]] = {}
+        self._files: dict[bytes, list[bytes]] | None = None
         self.blindspots: tuple[Blindspot, ...] = ()
         self.stored: Cache | None = None
         self.absent = tree.lookup(ld_cache.CACHE_PATH) is None
@@ -127,6 +128,15 @@ class Caches:
         if trusted not in self._rebuilt:
             self._rebuilt[trusted] = ld_cache.rebuild(self._tree, self._facts, trusted)
         return self._rebuilt[trusted]
+
+    def files(self, name: bytes) -> list[bytes]:
+        """Return the files of a library's name, wherever they lie, sorted."""
+        if self._files is None:
+            self._files = {}
+            for path, entry in sorted(self._tree.entries.items()):
+                if b".so" in path and entry.type in ("file", "symlink"):
+                    self._files.setdefault(path.rpartition(b"/")[2], []).append(path)
+        return self._files.get(name, [])
 
     def variants(self, canonical: bytes) -> list[tuple[bytes, bytes]]:
         """Return the directories for certain CPUs below a library directory, as (relative, canonical) paths."""
@@ -213,6 +223,19 @@ class LibrarySearch:
     def caches(self) -> Caches:
         """The loader's caches."""
         return self._caches
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether a script computes a library path, which can be any directory."""
+        return HOLE in self._unsure
+
+    def elsewhere(self, name: str) -> tuple[Candidate, ...]:
+        """Return the files of this name and of the process's machine wherever they lie: for one that the known search
+        does not find, and that something must find if it is needed."""
+        found: list[Candidate] = []
+        for path in self._caches.files(name.encode("utf-8", "surrogateescape")):
+            self._try(path, "a directory that no known search has", found)
+        return tuple(msgspec.structs.replace(each, certain=False) for each in _unique(found))
 
     def expanded(self, part: str) -> list[bytes]:
         """Return the directories that a part of LD_LIBRARY_PATH stands for."""

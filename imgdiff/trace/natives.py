@@ -190,7 +190,8 @@ class Natives:
         for path, reason in closure.unreadable:
             native.unreadable.setdefault(path, reason)
         for loader, name in closure.unresolved:
-            native.unresolved.setdefault(name, loader)
+            if not closure.resolutions[loader, name].candidates:
+                native.unresolved.setdefault(name, loader)
 
     def _check(self, native: Native, closure: Closure, level: int) -> None:
         """Note every name and what it resolves to, and where the two caches disagree."""
@@ -341,11 +342,10 @@ class Natives:
         if closure is None:
             closure = self._programs[key] = self._closure(self.resolver(launch, path), path)
         for each in closure.loaded:
+            here = level if each.certain else DEFERRED
             if each.parent is not None:
-                hop = Hop(None, each.path, None, None, "needed")
-                native.add(each.path, Loaded(level, hop, each.parent, each.how))
+                native.add(each.path, Loaded(here, Hop(None, each.path, None, None, "needed"), each.parent, each.how))
             elif each.how == PRELOAD:
-                here = level if each.certain else DEFERRED
                 native.add(each.path, Loaded(here, Hop(None, each.path, None, None, "preload"), path, each.how))
         for missing, reason in closure.unreadable:
             native.unreadable.setdefault(missing, reason)

@@ -241,7 +241,7 @@ def test_the_site_directory_of_a_user_comes_before_the_systems(
 
 @pytest.mark.parametrize(
     ("line", "level"),
-    [('. "$(dirname "$0")/common"', "eager"), ('. "$WHERE/common"', "unknown"), ("true", "unreached")],
+    [('. "$(dirname "$0")/common"', "eager"), ('. "$WHERE/common"', "deferred"), ("true", "unreached")],
 )
 def test_a_script_sources_what_lies_beside_it(line: str, level: str) -> None:
     files = {**APP, "srv/bin/run": f"#!/bin/sh\n{line}\nexec python3.12 -m app\n", "srv/bin/common": "export A=1\n"}
