@@ -933,6 +933,19 @@ class RoleTrace(Protocol):
         without it. False where that is not known."""
 
 
+class UnresolvedImport(msgspec.Struct, frozen=True):
+    """A place in reached code that imports a module by a name, or runs a file by a path, that is known at run time
+    only. ``name`` is what is known of it, with a star for what is not. ``images`` are the sides that have it."""
+
+    path: bytes
+    line: int
+    function: str | None
+    what: Literal["module", "file"]
+    name: str
+    roles: tuple[str, ...]
+    images: tuple[Side, ...] = ()
+
+
 class Trace(msgspec.Struct, frozen=True):  # holds live RoleTrace objects: never serialised
     """The trace of one image: per role, with what it could not tell."""
 
@@ -941,6 +954,7 @@ class Trace(msgspec.Struct, frozen=True):  # holds live RoleTrace objects: never
     blindspots: tuple[Blindspot, ...] = ()
     caveats: tuple[str, ...] = ()
     integrity: tuple[Integrity, ...] = ()
+    unresolved: tuple[UnresolvedImport, ...] = ()
 
 
 class ResolutionChange(msgspec.Struct, frozen=True):
@@ -1284,6 +1298,7 @@ class Report(msgspec.Struct, frozen=True):
     blindspots: tuple[Blindspot, ...]
     mtime_only: int
     recordings: tuple[RecordedRun, ...] = ()
+    unresolved_imports: tuple[UnresolvedImport, ...] = ()
 
 
 # --------------------------------------------------------------------------------------------------------------------

@@ -57,6 +57,7 @@ from imgdiff.model import (
     Texts,
     Trace,
     Tree,
+    UnresolvedImport,
 )
 from imgdiff.naming import owner_rows, unique_names
 from imgdiff.sources import WHEEL_VERSION
@@ -840,7 +841,19 @@ def _report(
         integrity=tuple(sorted(integrity, key=lambda item: (item.image, item.code, item.path or b"", item.message))),
         blindspots=tuple(findings.blindspots),
         mtime_only=comparison.mtime_only,
+        unresolved_imports=_unresolved(trace_a, trace_b),
     )
+
+
+def _unresolved(trace_a: Trace, trace_b: Trace) -> tuple[UnresolvedImport, ...]:
+    """Return the places where reached code imports what no static means can tell, each with the sides that have it."""
+    sides: dict[UnresolvedImport, tuple[Side, ...]] = {}
+    found: tuple[tuple[Side, Trace], ...] = (("a", trace_a), ("b", trace_b))
+    for side, trace_ in found:
+        for each in trace_.unresolved:
+            sides[each] = (*sides.get(each, ()), side)
+    placed = [msgspec.structs.replace(each, images=images) for each, images in sides.items()]
+    return tuple(sorted(placed, key=lambda each: (each.path, each.line, each.function or "", each.name, each.images)))
 
 
 def _order(judged: JudgedChange) -> tuple[bool, bytes, bytes, bytes]:

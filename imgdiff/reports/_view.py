@@ -153,6 +153,17 @@ def blindspots(report: Report) -> list[Blind]:
     return sorted(found, key=lambda spot: not spot.roles)
 
 
+def unresolved(report: Report) -> list[str]:
+    """Return the places of reached code that import by a computed name, or run a file by a computed path."""
+    lines = []
+    for each in report.unresolved_imports:
+        sides = "" if len(each.images) == 2 else f"{''.join(each.images)}: "
+        function = f" ({safe(each.function)})" if each.function else ""
+        roles = "" if set(each.roles) == set(report.roles) else f", by {safe(', '.join(each.roles))}"
+        lines.append(f"{sides}{path_text(each.path)}:{each.line}{function}: {each.what} {safe(each.name)}{roles}")
+    return lines
+
+
 def caveats(report: Report) -> list[str]:
     """Return what the verdict doesn't cover, as lines under a title that says so: by weight, what is true of every
     report last. Those on recordings stand under a title of their own."""

@@ -230,6 +230,19 @@ class WireBlindspot(msgspec.Struct, frozen=True):
     roles: list[str]
 
 
+class WireUnresolved(msgspec.Struct, frozen=True):
+    """A place in reached code that imports a module by a name, or runs a file by a path, that only a run can tell.
+    ``name`` is what is known of it, a star stands for what is not."""
+
+    images: list[Side]
+    path: str
+    line: int
+    function: str | None
+    what: Literal["module", "file"]
+    name: str
+    roles: list[str]
+
+
 class WireReport(msgspec.Struct, frozen=True):
     """The whole report."""
 
@@ -244,6 +257,7 @@ class WireReport(msgspec.Struct, frozen=True):
     config: list[WireConfig]
     integrity: list[WireIntegrity]
     blindspots: list[WireBlindspot]
+    unresolved_imports: list[WireUnresolved]
 
 
 def schema() -> dict[str, Any]:
@@ -307,6 +321,18 @@ def wire(report: Report) -> WireReport:
                 list(item.roles),
             )
             for item in report.blindspots
+        ],
+        unresolved_imports=[
+            WireUnresolved(
+                list(item.images),
+                path_text(item.path),
+                item.line,
+                item.function,
+                item.what,
+                item.name,
+                list(item.roles),
+            )
+            for item in report.unresolved_imports
         ],
     )
 

@@ -36,6 +36,7 @@ from imgdiff.reports._view import (
     share,
     shown_changes,
     size_text,
+    unresolved,
     version_text,
     weighs,
 )
@@ -89,6 +90,8 @@ class _Terminal:
         self._integrity()
         self._list("Blindspots", [_blindspot_text(spot) for spot in blindspots(self._report)])
         self._caveats()
+        if self._view.verbose:
+            self._list("Imports and files in reached code that only a run can tell", unresolved(self._report))
         self._list("What would settle it", list(self._report.verdict.settle), limit=None)
 
     def _line(self, text: str | Text = "", indent: int = 0) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import partial
+from typing import Literal
 
 import msgspec
 
@@ -23,6 +25,7 @@ from imgdiff.model import (
     Side,
     Trace,
     Tree,
+    UnresolvedImport,
 )
 from imgdiff.trace.blocks import Unit, fill
 from imgdiff.trace.calls import Use
@@ -31,7 +34,7 @@ from imgdiff.trace.closure import DEFERRED, EAGER, Reach
 from imgdiff.trace.data_names import DataNames
 from imgdiff.trace.entry import Follower, Launch, PythonStart, environment_of, python_names, split_entry
 from imgdiff.trace.levels import Role
-from imgdiff.trace.live import Live
+from imgdiff.trace.live import Live, unbounded_path
 from imgdiff.trace.natives import Native, Natives, feed_interpreter, feed_libraries
 from imgdiff.trace.reached import Closed
 from imgdiff.trace.roles import Maker, Setting, child_module, inherit, main_of, unless
@@ -68,6 +71,7 @@ class Tracer:
         self._unreadable: dict[tuple[bytes, str], list[str]] = {}
         self._unresolved: dict[str, bytes] = {}
         self._places: set[str] = set()
+        self._unbounded: dict[UnresolvedImport, dict[str, None]] = {}
         self._packed: set[str] = set()
         self._bases: dict[int, Reach] = {}
         self.others: list[Launch] = []  # what the way from the entry starts that is no Python
@@ -161,7 +165,14 @@ class Tracer:
             roles[role.name] = self._role(role, settings, launches, world, reached)
         blindspots = tuple(self._all_blindspots(roles))
         found: dict[str, RoleTrace] = dict(roles)
-        return Trace(self.profile, found, blindspots, tuple(self.caveats), tuple(sorted(self.integrity, key=repr)))
+        return Trace(
+            self.profile,
+            found,
+            blindspots,
+            tuple(self.caveats),
+            tuple(sorted(self.integrity, key=repr)),
+            self._unresolved_imports(),
+        )
 
     def _name_nothing(self, settings: list[Setting]) -> None:
         """A module or script that the command line names and the image lacks (a typo, a mounted file): what it would
@@ -269,7 +280,7 @@ class Tracer:
                 files[path] = loaded
         self._note_natives(role.name, native)
         world.library_directories |= native.directories.keys()
-        self._note_unbounded(list(reaches.values()))
+        self._note_unbounded(role.name, list(reaches.values()))
         closures = [
             Closed(reach.level, reach.graph.resolver, reach.unread, partial(shortest, reach, roots))
             for reach in reaches.values()
@@ -471,15 +482,26 @@ class Tracer:
 
     # What it could not tell -----------------------------------------------------------------------------------------
 
-    def _note_unbounded(self, reaches: list[Reach]) -> None:
-        places = {
-            f"{show(unit.path or b'')}:{use.line}"
-            for reach in reaches
-            for unit, use in reach.unbounded
-            if unit.top not in reach.standard
-        }
-        self._places |= places
+    def _note_unbounded(self, role: str, reaches: list[Reach]) -> None:
+        """Note every place that imports by a computed name, or runs a file by a computed path."""
+        for reach in reaches:
+            for unit, use in reach.unbounded:
+                if unit.top not in reach.standard:
+                    self._places.add(f"{show(unit.path or b'')}:{use.line}")
+                    self._note_import(role, unit, use, "module", use.name or HOLE)
+            for unit, use in reach.ordered_uses():
+                if use.kind == "load-path" and unit.top not in reach.standard and unbounded_path(reach, unit, use):
+                    self._note_import(role, unit, use, "file", use.path or HOLE)
         self._packed |= {show(unit.path or b"") for reach in reaches for unit in reach.packed}
+
+    def _note_import(self, role: str, unit: Unit, use: Use, what: Literal["module", "file"], name: str) -> None:
+        known = re.sub(f"{HOLE}+", "*", fill(name, unit))
+        key = UnresolvedImport(unit.path or b"", use.line, use.function, what, known, ())
+        self._unbounded.setdefault(key, {})[role] = None
+
+    def _unresolved_imports(self) -> tuple[UnresolvedImport, ...]:
+        found = [msgspec.structs.replace(each, roles=tuple(roles)) for each, roles in self._unbounded.items()]
+        return tuple(sorted(found, key=lambda each: (each.path, each.line, each.function or "", each.name)))
 
     def _all_blindspots(self, roles: dict[str, Role]) -> list[Blindspot]:
         names = tuple(roles)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from imgdiff.model import UnresolvedImport
 from imgdiff.reports import View, render, summary
 from imgdiff.reports._view import safe
 from imgdiff.reports.markdown import LIMIT
-from tests.reports.reports import HOSTILE, judged, report
+from tests.reports.reports import HOSTILE, ROLES, judged, report
 
 
 def terminal(*changes: object, view: View | None = None, width: int = 80, color: bool = False) -> str:
@@ -87,6 +90,27 @@ def test_markdown_stays_under_the_limit_of_a_comment_and_says_what_it_left_out(c
     assert text.count("<details>") == text.count("</details>")
     if f"n{count - 1}.py" not in text and count:
         assert "Left out to stay under the limit" in text
+
+
+def test_imports_that_only_a_run_can_tell_are_listed_on_demand() -> None:
+    both = UnresolvedImport(b"opt/x\x1b.py", 7, "load", "module", "*.models", tuple(ROLES), ("a", "b"))
+    places = (both, msgspec.structs.replace(both, line=9, roles=("worker",), images=("b",)))
+    made = report(judged(b"opt/x.py"), unresolved_imports=places)
+    shown = render(made, "terminal", View(verbose=1), width=200)
+    assert "/opt/x\\x1b.py:7 (load): module *.models\n" in shown
+    assert "b: /opt/x\\x1b.py:9 (load): module *.models, by worker\n" in shown
+    assert "only a run can tell" not in render(made, "terminal", View())
+    found = json.loads(render(made, "json", View()))["unresolved_imports"]
+    assert [each["line"] for each in found] == [7, 9]
+    assert found[1] == {
+        "images": ["b"],
+        "path": "/opt/x\x1b.py",
+        "line": 9,
+        "function": "load",
+        "what": "module",
+        "name": "*.models",
+        "roles": ["worker"],
+    }
 
 
 def test_the_summary_is_one_line() -> None:

@@ -77,7 +77,8 @@ class _Freezing:
             world.working,
             None if base is None else self._names(base),
         )
-        return KeptTrace(side, self._units, kept, frozen, trace.blindspots, trace.caveats, trace.integrity)
+        said = trace.blindspots, trace.caveats, trace.integrity, trace.unresolved
+        return KeptTrace(side, self._units, kept, frozen, *said)
 
     def _role(self, role: Role) -> KeptRole:
         further = role.further

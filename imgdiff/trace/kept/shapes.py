@@ -13,6 +13,7 @@ from imgdiff.model import (
     PathRule,
     Resolved,
     Side,
+    UnresolvedImport,
 )
 from imgdiff.trace.resolver import FoundKind
 from imgdiff.trace.search_path import SearchPath
@@ -124,6 +125,7 @@ class KeptTrace(msgspec.Struct, frozen=True, array_like=True, gc=False):
     blindspots: tuple[Blindspot, ...]
     caveats: tuple[str, ...]
     integrity: tuple[Integrity, ...]
+    unresolved: tuple[UnresolvedImport, ...] = ()
 
 
 ENCODER = msgspec.msgpack.Encoder()

@@ -107,7 +107,7 @@ class _Thawing:
 
     def trace(self, found: KeptTrace, side: Side) -> Trace:
         roles: dict[str, RoleTrace] = {each.name: self._role(each) for each in found.roles}
-        made = Trace(self._profile, roles, found.blindspots, found.caveats, found.integrity)
+        made = Trace(self._profile, roles, found.blindspots, found.caveats, found.integrity, found.unresolved)
         return turned(made, found.side, side)
 
     def _unit(self, number: int) -> Unit:
