@@ -154,6 +154,20 @@ def test_a_library_is_not_settled_where_a_child_has_libraries_of_its_own(library
     assert library.diff(child, loader=LOADER).verdict.outcome == "undecided"
 
 
+def test_a_child_of_which_the_loader_tells_hides_no_library(library: Pair) -> None:
+    child = event("spawn", call="subprocess.Popen", executable="/usr/bin/gcc", argv=["gcc"], env="inherited")
+    gcc = ("     6:\tcalling init: /lib64/ld-linux-x86-64.so.2", "     6:\tinitialize program: gcc")
+    assert library.diff(child, loader=(*LOADER, *gcc)).verdict.outcome == "killed"
+    assert library.diff(child, child, loader=(*LOADER, *gcc)).verdict.outcome == "undecided"
+    mapped = "     6:\tcalling init: /usr/lib/libplug.so"
+    assert library.diff(child, loader=(*LOADER, *gcc, mapped)).verdict.outcome == "stands"
+
+
+def test_a_python_of_which_the_loader_alone_tells_leaves_all_open(library: Pair) -> None:
+    other = ("     6:\tcalling init: /lib64/ld-linux-x86-64.so.2", "     6:\tinitialize program: python3.11")
+    assert library.diff(loader=(*LOADER, *other)).verdict.outcome == "undecided"
+
+
 def test_a_library_that_was_mapped_is_recorded(library: Pair) -> None:
     report = library.diff(loader=(*LOADER, "     5:\tcalling init: /usr/lib/libplug.so"))
     assert report.verdict.outcome == "stands"

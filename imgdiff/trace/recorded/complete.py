@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 from imgdiff.engines import common
 from imgdiff.model import Covers, Profile, RecordedProcess, Started
-from imgdiff.trace.recorded.family import Roles, is_python, is_tracker, replaced_by
+from imgdiff.trace.recorded.family import Roles, is_helper, is_python, is_tracker, replaced_by
 
 SETTLING: tuple[Covers, ...] = ("python", "origins", "libraries", "syscalls")
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "busybox", "zsh"})
@@ -48,8 +48,9 @@ class Completeness:
     def _one(self, index: int, process: RecordedProcess) -> None:
         candidates = self._roles.candidates[index]
         who = name_of(process)
-        if process.start == "unknown" and self._kind(Started("exec", process.executable)) == "no python":
-            self._blame(candidates, f"{who} could be of several roles", ("libraries",))
+        if is_helper(process) and "libraries" in process.coverage:
+            for gap in process.gaps:
+                self._blame(candidates, f"of {who} not all is known: {gap}", ("libraries",))
             return
         if len(candidates) != 1:
             self._blame(candidates, f"{who} could be of several roles")
@@ -77,6 +78,11 @@ class Completeness:
     def _children(self) -> None:
         """Hold what each process started against the processes that have a start record."""
         groups: dict[tuple[str, int], list[int]] = {}
+        self._helpers: dict[str, int] = {}  # programs of which the loader's log tells
+        for process in self._processes:
+            if is_helper(process) and "libraries" in process.coverage:
+                name = (process.executable or "").rpartition("/")[2]
+                self._helpers[name] = self._helpers.get(name, 0) + 1
         self._pids = {(process.place, process.pid) for process in self._processes}
         for index, process in enumerate(self._processes):
             if process.pid is not None:
@@ -158,8 +164,11 @@ class Completeness:
             if not child.whole:
                 self._blame(self._with_children(affected), f"{who} started {program} out of the recorder's sight")
         elif kind == "no python":
-            reason = f"{who} started {program}, whose libraries were not recorded"
-            self._blame(affected, reason, ("libraries",))
+            name = program.rpartition("/")[2]
+            self._helpers[name] = self._helpers.get(name, 0) - 1
+            if self._helpers[name] < 0:
+                reason = f"{who} started {program}, whose libraries were not recorded"
+                self._blame(affected, reason, ("libraries",))
         else:
             reason = f"{who} started {program}, which no record shows and which may have started others"
             self._blame(self._with_children(affected), reason)

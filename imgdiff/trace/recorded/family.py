@@ -19,6 +19,13 @@ def is_python(program: str | None) -> bool:
     return (program or "").rpartition("/")[2].startswith(("python", "pypy"))
 
 
+def is_helper(process: RecordedProcess) -> bool:
+    """Tell whether a process is a program of another kind of which the loader's log alone tells: who started it is not
+    known, and what it mapped counts for every role."""
+    program = process.executable
+    return process.start == "unknown" and program is not None and not is_python(program) and not process.titles
+
+
 def is_tracker(process: RecordedProcess) -> bool:
     """Tell whether a process is multiprocessing's resource tracker, whose start no event tells of."""
     return any(_TRACKER in word for word in process.argv)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from imgdiff.model import Change, Covers, FactSource, Profile, ProfileRole, Recording, Trace
 from imgdiff.trace.recorded.complete import Completeness, Reads
-from imgdiff.trace.recorded.family import Roles, parents_of
+from imgdiff.trace.recorded.family import Roles, is_helper, parents_of
 from imgdiff.trace.recorded.places import Places, is_module, module_key
 from imgdiff.trace.recorded.used import Used, used
 from imgdiff.trace.world import is_shared_object
@@ -60,8 +60,8 @@ class Run:
         if known is None:
             known = self._used[role] = Used()
             for home in self.homes(role):
-                for own, found in zip(self.roles.role, self._uses, strict=True):
-                    if own == home:
+                for index, found in enumerate(self._uses):
+                    if self.roles.role[index] == home or is_helper(self.recording.processes[index]):
                         known.add_all(found)
         return known
 
