@@ -27,6 +27,7 @@ __all__ = ["digest", "digests", "read", "runs", "split"]
 _PEEK = 2_000  # lines of a log that are looked at to tell what it is
 _PROSE = (".md", ".rst", ".html")
 _MOST_PROCESSES = 100_000
+_MOST_FILES = 4_000_000  # of all its processes
 _CHUNK = 1 << 20
 
 
@@ -130,10 +131,6 @@ def _read(argument: str) -> tuple[Recording, bool]:
                 logs.file(name, counted)
                 counted.drain()
                 hasher.update(_heading(name, counted.hasher.digest()))
-            if len(logs.processes) > _MOST_PROCESSES:
-                raise RecordingError(
-                    f"{argument} has more than {_MOST_PROCESSES:,} processes", "give a recording of one run"
-                )
         several = logs.archive or path.is_dir()
     if not logs.formats:
         what = "; ".join(logs.notes) or "there is no file in it"
@@ -220,6 +217,7 @@ class _Logs:
         self.formats: dict[RecordingFormat, None] = {}
         self.notes: list[str] = []
         self.archive = False
+        self._files = 0
 
     def file(self, name: str, file: _Counted) -> None:
         """Read a file: a log, or an archive of logs."""
@@ -238,6 +236,14 @@ class _Logs:
                 if inner is not None:
                     self.log(member.name, inner)
 
+    def _check(self, before: int) -> None:
+        self._files += sum(len(each.files) for each in self.processes[before:])
+        if len(self.processes) > _MOST_PROCESSES or self._files > _MOST_FILES:
+            raise RecordingError(
+                f"a recording has more than {_MOST_PROCESSES:,} processes or {_MOST_FILES:,} files",
+                "give a recording of one run",
+            )
+
     def log(self, name: str, stream: Stream) -> None:
         """Read a log of whatever format its first lines are of."""
         lines = Lines(stream)
@@ -245,7 +251,9 @@ class _Logs:
         for known in _FORMATS:
             if known.matches(first):
                 self.formats[known.FORMAT] = None
+                before = len(self.processes)
                 self.processes += (msgspec.structs.replace(each, role=self.role) for each in known.read(lines, name))
+                self._check(before)
                 return
         what = "it is empty" if not first else "it is of no known format"
         self.notes.append(f"{name} was left out: {what}")

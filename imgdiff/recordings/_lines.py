@@ -12,7 +12,7 @@ from imgdiff.model import RecordedFile, RecordedHow
 LONGEST = 1 << 20
 """Bytes of a line that are read at most."""
 MOST_FILES = 1_000_000
-"""Different files of one process that are kept at most."""
+"""Files of all processes of one log that are kept at most."""
 _CHUNK = 1 << 18
 _MARKS = (
     (codecs.BOM_UTF8, None),
@@ -119,11 +119,19 @@ class Lines:
         return tuple(found)
 
 
-class Files:
-    """The files of one process, each once for each way in which it was used."""
+class Room:
+    """How many files one log may still have."""
 
     def __init__(self) -> None:
+        self.left = MOST_FILES
+
+
+class Files:
+    """The files of one process, each once for each way in which it was used. ``room`` is what several have together."""
+
+    def __init__(self, room: Room | None = None) -> None:
         self._files: dict[tuple[bytes, RecordedHow, str | None, bytes | None], RecordedFile] = {}
+        self._room = Room() if room is None else room
         self.full = False
 
     def add(
@@ -137,10 +145,11 @@ class Files:
         """Note a file."""
         key = (path, how, name, cwd)
         known = self._files.get(key)
-        if known is None and len(self._files) >= MOST_FILES:
+        if known is None and self._room.left <= 0:
             self.full = True
         elif known is None or (known.digest is None and digest is not None):
             self._files[key] = RecordedFile(path, how, digest, name, cwd)
+            self._room.left -= known is None
 
     def all(self) -> tuple[RecordedFile, ...]:
         """Return the files in the order in which they came."""
@@ -148,7 +157,7 @@ class Files:
 
     def gaps(self) -> tuple[str, ...]:
         """Return a sentence where there were too many to keep."""
-        return (f"it has more than {MOST_FILES:,} files, and the rest was not kept",) if self.full else ()
+        return (f"its log has more than {MOST_FILES:,} files, and the rest was not kept",) if self.full else ()
 
 
 def path_bytes(text: str) -> bytes:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 
 from imgdiff.model import RecordedProcess, RecordingFormat
-from imgdiff.recordings._lines import Files, Lines
+from imgdiff.recordings._lines import Files, Lines, Room
 
 FORMAT: RecordingFormat = "ld-debug"
 _LINE = re.compile(rb"\s*(\d+):\t(.*)", re.DOTALL)
@@ -30,13 +30,14 @@ def read(lines: Lines, name: str) -> list[RecordedProcess]:
     files: dict[int, Files] = {}
     programs: dict[int, str] = {}
     begun: dict[int, bool] = {}
+    room = Room()
     for line in lines:
         found = _LINE.fullmatch(line)
         if found is None:
             continue
         pid, text = int(found[1]), found[2]
         if pid not in files:
-            files[pid] = Files()
+            files[pid] = Files(room)
         mapped = _INIT.fullmatch(text) or _MAP.match(text)
         if mapped is not None:
             files[pid].add(mapped[1], "mapped")

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from imgdiff.model import RecordedHow, RecordedProcess, RecordingFormat, Started
-from imgdiff.recordings._lines import Files, Lines
+from imgdiff.recordings._lines import Files, Lines, Room
 
 FORMAT: RecordingFormat = "strace"
 _LINE = re.compile(
@@ -75,10 +75,10 @@ def read(lines: Lines, name: str) -> list[RecordedProcess]:
 class _Program:
     """One program of one process, from its start or exec to its end."""
 
-    def __init__(self, pid: int, parent: int | None, start: str, cwd: bytes | None) -> None:
+    def __init__(self, pid: int, parent: int | None, start: str, cwd: bytes | None, room: Room) -> None:
         self.pid, self.parent, self.start, self.cwd = pid, parent, start, cwd
         self.home = cwd
-        self.files = Files()
+        self.files = Files(room)
         self.argv: tuple[str, ...] = ()
         self.executable: str | None = None
         self.children: list[Started] = []
@@ -94,6 +94,7 @@ class _Program:
 class _Log:
     def __init__(self, name: str, alone: int) -> None:
         self._name, self._alone = name, alone
+        self._room = Room()
         self._programs: list[_Program] = []
         self._current: dict[int, _Program] = {}
         self._group: dict[int, int] = {}  # thread -> its process
@@ -137,7 +138,9 @@ class _Log:
         if program is None:
             parent = self._born.get(pid)
             above = None if parent is None else self._current.get(parent)
-            program = _Program(pid, parent, "unknown" if parent is None else "fork", above.cwd if above else None)
+            program = _Program(
+                pid, parent, "unknown" if parent is None else "fork", above.cwd if above else None, self._room
+            )
             program.moved = above is not None and above.moved
             if parent is not None:
                 self._descriptors[pid] = dict(self._descriptors.get(parent, {}))
@@ -295,7 +298,7 @@ class _Log:
         if failed:
             return
         parent = program.parent
-        after = _Program(program.pid, parent, "exec", program.cwd)
+        after = _Program(program.pid, parent, "exec", program.cwd, self._room)
         after.executable = _text(path if path is not None else _plain(text[1]))
         after.argv = tuple(_text(_plain(each[1])) for each in _STRING.finditer(arguments[text.end() :]))
         after.began = program.last

@@ -234,6 +234,17 @@ def test_maps_of_data_and_of_files_that_are_gone() -> None:
     assert files(process) == {("/opt/a b.gguf", "opened"), ("/opt/c\nd.so", "mapped")}
 
 
+@pytest.mark.parametrize("limit", ["_MOST_PROCESSES", "_MOST_FILES"])
+def test_more_than_one_run_can_have_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str) -> None:
+    monkeypatch.setattr(recordings, limit, 2)
+    directory = write(tmp_path / "r", *([start(pid), ran("/opt/x.py")] for pid in (1, 2, 3)))
+    with tarfile.open(tmp_path / "r.tar", "w") as archive:
+        archive.add(directory, "r")
+    for path in (directory, tmp_path / "r.tar"):
+        with pytest.raises(RecordingError, match="more than"):
+            recordings.read(str(path))
+
+
 def test_a_log_of_any_size_takes_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_lines, "MOST_FILES", 100)
     path = next(write(tmp_path / "r", [start(1), *(ran(f"/opt/{n}.py") for n in range(200))]).iterdir())
