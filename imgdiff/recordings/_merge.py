@@ -82,10 +82,12 @@ def _threads(processes: Processes) -> Processes:
 def _born(processes: Processes) -> Processes:
     """A process without a beginning that another one says it forked begins there."""
     born = {(each.place, child.pid): each for each in processes for child in each.children if child.how == "fork"}
+    told = {(each.place, each.pid) for each in processes if each.start != "unknown" or each.calls is not None}
     found: Processes = []
     for each in processes:
         parent = born.get((each.place, each.pid)) if each.pid is not None and each.parent is None else None
-        if parent is not None and each.pid != parent.pid and each.start != "fork":
+        own = each.calls is not None or (each.place, each.pid) not in told  # else it goes to who is told of
+        if parent is not None and own and each.pid != parent.pid and each.start != "fork":
             start = "fork" if each.start == "unknown" else each.start
             found.append(msgspec.structs.replace(each, parent=parent.pid, start=start))
         else:

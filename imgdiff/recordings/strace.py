@@ -43,6 +43,7 @@ _LOOKS_AT = frozenset(
     b"newfstatat fstatat64 statx faccessat faccessat2 readlinkat mkdirat unlinkat renameat renameat2 linkat symlinkat "
     b"mknodat fchmodat fchmodat2 fchownat utimensat name_to_handle_at".split()
 )
+_TWO = frozenset((b"rename", b"link", b"symlink", b"renameat", b"renameat2", b"linkat"))  # paths
 _OPENS = frozenset((b"open", b"openat", b"openat2", b"creat"))
 _FORKS = frozenset((b"clone", b"clone3", b"fork", b"vfork"))
 _COPIES = frozenset((b"dup", b"dup2", b"dup3", b"fcntl", b"fcntl64"))
@@ -164,10 +165,11 @@ class _Log:
         elif name in _OPENS:
             self._open(program, name, arguments, result, said, failed)
         elif name in _LOOKS:
-            for each in _STRING.finditer(arguments):
-                self._seen(program, each[1], None, "sought")
+            texts = [each[1] for each in _STRING.finditer(arguments)]
+            for each in texts[:2] if name in _TWO else texts[:1]:  # others are an answer, or the name of an attribute
+                self._seen(program, each, None, "sought")
         elif name in _LOOKS_AT:
-            self._look_at(program, arguments)
+            self._look_at(program, name, arguments)
         elif name in _FORKS:
             self._fork(program, arguments, result, failed)
         elif name in _COPIES:
@@ -232,16 +234,20 @@ class _Log:
             if opened is not None:
                 self._descriptors.setdefault(program.pid, {})[result] = opened
 
-    def _look_at(self, program: _Program, arguments: bytes) -> None:
-        base, rest, known = self._base(program, arguments)
-        for each in _STRING.finditer(rest):
-            if not known and each[1] and not each[1].startswith(b"/"):
+    def _look_at(self, program: _Program, name: bytes, arguments: bytes) -> None:
+        if name == b"symlinkat":  # the text of the link comes first
+            text = _STRING.match(arguments)
+            arguments = arguments if text is None else arguments[text.end() + 1 :]
+        for _ in range(2 if name in _TWO else 1):
+            base, rest, known = self._base(program, arguments)
+            text = _STRING.search(rest)
+            if text is None:
+                return
+            if not known and text[1] and not text[1].startswith(b"/"):
                 program.gone += 1
             else:
-                self._seen(program, each[1], base, "sought")
-            found = _AT.match(rest, each.end() + 1)  # renameat, linkat: a second directory and name
-            if found is not None:
-                base, _, known = self._base(program, rest[each.end() + 1 :])
+                self._seen(program, text[1], base, "sought")
+            arguments = rest[text.end() + 1 :]
 
     def _fork(self, program: _Program, arguments: bytes, result: bytes, failed: bool) -> None:
         if failed or not result.isdigit():

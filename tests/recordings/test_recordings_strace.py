@@ -15,6 +15,7 @@ from imgdiff import recordings
 from imgdiff.model import RecordedProcess
 from imgdiff.recordings import _lines, strace
 from imgdiff.recordings._merge import merged
+from tests.recordings.made import event, ran, start, write
 
 STRACE = shutil.which("strace")
 PROGRAM = """
@@ -124,6 +125,41 @@ def test_threads_belong_to_their_process_and_close_frees_a_descriptor() -> None:
     assert used(process, "listed") == {b"/d"}
 
 
+def test_all_logs_of_one_run_say_one_thing_of_each_process(tmp_path: Path) -> None:
+    directory = write(tmp_path / "run", [start(1, 0), ran("/srv/x.py", "ab" * 32), event("spawn", call="os.system")])
+    logs = {
+        "strace.1": (
+            '12:00:00.1 execve("/usr/bin/python3", ["python3"], 0x1) = 0',
+            '12:00:00.2 newfstatat(AT_FDCWD</srv>, "x.py", {}, 0) = 0',
+            '12:00:00.3 access("/etc/ld.so.preload", R_OK) = -1 ENOENT (No such file or directory)',
+            '12:00:00.4 readlink("/usr/bin/python3", "python3.12", 4096) = 10',
+            "12:00:00.5 clone(child_stack=0x1, flags=CLONE_VM|CLONE_THREAD) = 2",
+        ),
+        "strace.2": ("12:00:01.1 vfork() = 3", '12:00:01.2 openat(AT_FDCWD</srv>, "thread.txt", O_RDONLY) = 3</srv/t>'),
+        "strace.3": (
+            '12:00:01.3 execve("/bin/sh", ["sh", "-c", "x"], 0x1) = 0',
+            '12:00:01.4 openat(AT_FDCWD</srv>, "child.txt", O_RDONLY) = 3</srv/child.txt>',
+        ),
+        "ld.1": ("     1:\tcalling init: /lib/one.so",),
+        "ld.3": ("     3:\tcalling init: /lib/three.so", "     3:\tinitialize program: sh"),
+        "ld.9": ("     9:\tcalling init: /lib/nine.so", "     9:\tinitialize program: /usr/bin/strace"),
+    }
+    for name, lines in logs.items():
+        (directory / name).write_text("".join(f"{line}\n" for line in lines))
+    python, shell, tracer = recordings.read(str(directory)).processes
+    assert (python.pid, shell.pid, shell.parent, shell.start) == (1, 3, 1, "exec")
+    assert python.coverage == {"python", "libraries", "syscalls"}
+    assert shell.coverage == {"libraries", "syscalls"}
+    assert not python.gaps
+    assert not shell.gaps
+    assert used(python, "opened") == {b"/srv/thread.txt"}
+    assert used(python, "executed") == {b"/srv/x.py"}
+    assert used(python, "mapped") == {b"/usr/bin/python3", b"/lib/one.so"}
+    assert used(shell, "opened") == {b"/srv/child.txt"}
+    assert used(shell, "mapped") == {b"/bin/sh", b"/lib/three.so"}
+    assert tracer.executable == "/usr/bin/strace"
+
+
 @pytest.mark.parametrize(
     ("line", "gap"),
     [
@@ -146,6 +182,22 @@ def test_what_a_log_leaves_open_is_a_gap(line: str, gap: str) -> None:
     assert process.gaps == ()
     [process] = text(*begun, line)
     assert any(gap in said for said in process.gaps), process.gaps
+
+
+def test_calls_with_two_paths_and_with_answers() -> None:
+    [process] = text(
+        '5 execve("/bin/x", ["x"], 0x1) = 0',
+        '5 openat(AT_FDCWD, "/d", O_RDONLY|O_DIRECTORY) = 3',
+        '5 renameat2(3, "one", AT_FDCWD, "/two", 0) = 0',
+        '5 rename("/three", "/four") = 0',
+        '5 symlinkat("target", 3, "link") = 0',
+        '5 readlink("/proc/self/exe", "answer", 99) = 6',
+        '5 getxattr("/five", "security.capability", 0x1, 20) = -1 ENODATA (No data available)',
+    )
+    assert used(process, "sought") == {
+        b"/d/one", b"/two", b"/three", b"/four", b"/d/link", b"/proc/self/exe", b"/five",
+    }  # fmt: skip
+    assert not [gap for gap in process.gaps if "relative" in gap]
 
 
 def test_the_working_directory_is_what_the_program_asks_for() -> None:

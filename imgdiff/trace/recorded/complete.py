@@ -143,10 +143,10 @@ class Completeness:
     def _followed(self, place: str, who: str, affected: frozenset[str], children: Sequence[Started]) -> None:
         """Where system calls were recorded, each child is followed, and its pid known. What Python says of children is
         held against that: the log may have been made without -f."""
-        followed = [child for child in children if child.how == "fork" and child.pid is not None]
-        for child in followed:
-            if (place, child.pid) not in self._pids:
-                reason = f"{who} started process {child.pid}, of which nothing was recorded"
+        followed = {child.pid for child in children if child.how == "fork" and child.pid is not None}
+        for pid in sorted(followed):
+            if (place, pid) not in self._pids:
+                reason = f"{who} started process {pid}, of which nothing was recorded"
                 self._blame(self._with_children(affected), reason)
         said = sum(child.how == "fork" and child.pid is None for child in children)
         said += sum(child.how == "exec" for child in children)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -24,7 +25,7 @@ def run(
     """Return a recording as the report names it. ``opened`` are files that it read and its images lack."""
     processes = recording.processes
     begun = [process for process in processes if process.start != "unknown"] or list(processes)
-    first = min(begun, key=lambda process: process.started or 0.0, default=None)
+    first = min(begun, key=lambda process: process.started or math.inf, default=None)
     starts = [process.started for process in processes if process.started is not None]
     ends = [process.last for process in processes if process.last is not None]
     assigned = {pid for role in roles.values() for pid in role.processes}
