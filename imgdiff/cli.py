@@ -18,6 +18,7 @@ import click
 
 from imgdiff import about, pipeline, recordings, snapshot
 from imgdiff.cli_options import CacheDirectory
+from imgdiff.cli_record import record_command
 from imgdiff.cli_resolve import resolve_command
 from imgdiff.errors import ImgdiffError, UsageError
 from imgdiff.reports import EXIT_CODES, FORMATS, View, progress, render, safe, summary, transferred
@@ -75,11 +76,12 @@ def cli() -> None:
 
     imgdiff A B compares them (imgdiff diff --help has the options); imgdiff snapshot keeps
     what a later comparison needs of one; imgdiff resolve says which copy a name leads to in one;
-    imgdiff cache shows or clears the cache.
+    imgdiff record records what a container loads; imgdiff cache shows or clears the cache.
     """
 
 
 cli.add_command(resolve_command)
+cli.add_command(record_command)
 
 
 @cli.command("diff")

@@ -1,11 +1,28 @@
 """What goes into a container to record it: Python files to mount, and the variables that make Python find them.
 
-The files lie in ``mounted/`` and are run by the Pythons of images (3.8 and newer), never imported here.
+``mounted/`` is run by the Pythons of images (3.8 and newer), never imported here. In a container all lies below
+``/imgdiff``, whose name no image has: ``python`` (the recorder), ``out`` (what is recorded), ``strace`` if wanted.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
+from imgdiff.recorder.bundle import EXPORTED, MOUNTED, Part, export, exported, parts
+from imgdiff.recorder.printed import FORMATS, Described, printed
+from imgdiff.recorder.settings import OUT, ROOT, loaders, traced, variables
 
-MOUNTED = Path(__file__).parent / "mounted"
-"""The directory to mount, read-only."""
+__all__ = [
+    "EXPORTED",
+    "FORMATS",
+    "MOUNTED",
+    "OUT",
+    "ROOT",
+    "Described",
+    "Part",
+    "export",
+    "exported",
+    "loaders",
+    "parts",
+    "printed",
+    "traced",
+    "variables",
+]

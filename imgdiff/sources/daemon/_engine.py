@@ -93,6 +93,15 @@ class Engine:
         """Tell whether the engine speaks this version of the API (1, 48) or a newer one."""
         return tuple(int(part) for part in self._client.api_version.split(".")[:2]) >= wanted
 
+    @property
+    def sdk(self) -> APIClient:
+        """The SDK's client, for what only this room does; use it inside of ``said``."""
+        return self._client
+
+    def said(self) -> contextlib.AbstractContextManager[None]:
+        """Turn what the SDK raises into errors of ours."""
+        return self._said()
+
     # Questions -------------------------------------------------------------------------------------------------------
 
     def image(self, name: str, platform: str | None = None) -> dict[str, Any]:

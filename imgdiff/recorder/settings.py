@@ -1,0 +1,63 @@
+"""The variables and the words of a command that start a recording, and the paths that they name in the container."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+ROOT: Final = "/imgdiff"
+PYTHON: Final = f"{ROOT}/python"
+OUT: Final = f"{ROOT}/out"
+STRACE: Final = f"{ROOT}/strace"
+LOADER: Final = "loader"  # strace's own dynamic loader, in its directory
+
+_LOADERS: Final = ("LD_PRELOAD", "LD_AUDIT", "LD_DEBUG")
+# open: what was read; stat, access and readlink: what was looked for; chdir: what a relative name is relative to.
+_CALLS: Final = (
+    "?open,?creat,openat,?openat2,?stat,?lstat,?newfstatat,?statx,?access,faccessat,?faccessat2,?readlink,readlinkat,"
+    "execve,execveat,chdir,fchdir,chroot,getdents64,?fork,?vfork,clone,?clone3"
+)
+# -D: the program stays process 1 and gets its signals. -s 0: no string but the names of files is written, so that no
+# word of a command line and nothing that is read or sent can be a secret in it. -y: names of open directories.
+_OPTIONS: Final = ("-D", "-f", "-ff", "--seccomp-bpf", "-ttt", "-y", "-s", "0", "-e", f"trace={_CALLS}")
+
+
+def variables(own: Mapping[str, str], image: str | None) -> dict[str, str]:
+    """Return the variables to set in a container whose own ones are given: the recorder stands before whatever
+    PYTHONPATH the container has, and the dynamic loader says what it maps, unless it was told something else.
+
+    ``image`` is the digest by which the recording is to be known.
+    """
+    path = own.get("PYTHONPATH")
+    found = {"PYTHONPATH": f"{PYTHON}:{path}" if path else PYTHON, "IMGDIFF_RECORD": OUT}
+    if image is not None:
+        found["IMGDIFF_RECORD_IMAGE"] = image
+    if not own.get("LD_DEBUG"):
+        found["LD_DEBUG"] = "files"
+        found["LD_DEBUG_OUTPUT"] = f"{OUT}/ld"
+    return found
+
+
+def loaders(env: Mapping[str, str]) -> dict[str, str]:
+    """Return those of an image's variables that make the dynamic loader do something in each program."""
+    return {name: env[name] for name in _LOADERS if env.get(name)}
+
+
+def traced(
+    argv: Sequence[str], environment: Mapping[str, str], *, own_loader: bool
+) -> tuple[list[str], dict[str, str]]:
+    """Return the command that runs another one under strace, and the variables of the container then.
+
+    What the dynamic loader is to do for the program (LD_PRELOAD, LD_DEBUG) it must not do for strace: the program gets
+    it from strace. ``own_loader``: strace comes with its loader and libraries, and is not static.
+    """
+    command = [f"{STRACE}/strace"]
+    if own_loader:
+        command = [f"{STRACE}/{LOADER}", "--library-path", STRACE, *command]
+    command += [*_OPTIONS, "-o", f"{OUT}/strace"]
+    outside = dict(environment)
+    for name in _LOADERS:
+        if environment.get(name):
+            command += ["-E", f"{name}={environment[name]}"]
+            outside[name] = ""
+    return [*command, "--", *argv], outside
