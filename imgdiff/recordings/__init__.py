@@ -29,6 +29,7 @@ _PROSE = (".md", ".rst", ".html")
 _MOST_PROCESSES = 100_000
 _MOST_FILES = 4_000_000  # of all its processes
 _CHUNK = 1 << 20
+_SHOWN = 3
 
 
 class _Format(Protocol):
@@ -46,11 +47,17 @@ _KNOWN = (
 
 
 def split(argument: str) -> tuple[str | None, Path]:
-    """Return the role and the path of ``ROLE=PATH`` or ``PATH``; a path that exists is one, whatever stands in it."""
+    """Return the role and the path of ``ROLE=PATH`` or ``PATH``; a path that exists is one, whatever stands in it.
+
+    Raises RecordingError where there is no path in it: an empty one would be the working directory.
+    """
+    if "\0" in argument:
+        raise RecordingError("a recording's name holds a null character", "name a file or a directory")
     role, equals, rest = argument.partition("=")
-    if equals and role and "/" not in role and not os.path.lexists(argument):
-        return role, Path(rest)
-    return None, Path(argument)
+    named = bool(equals and role and "/" not in role and not os.path.lexists(argument))
+    if not (rest if named else argument):
+        raise RecordingError("the name of a recording is empty", "name a file or a directory: --trace run/")
+    return (role, Path(rest)) if named else (None, Path(argument))
 
 
 def digest(argument: str) -> bytes:
@@ -133,7 +140,8 @@ def _read(argument: str) -> tuple[Recording, bool]:
                 hasher.update(_heading(name, counted.hasher.digest()))
         several = logs.archive or path.is_dir()
     if not logs.formats:
-        what = "; ".join(logs.notes) or "there is no file in it"
+        more = f"; and {len(logs.notes) - _SHOWN:,} more" if len(logs.notes) > _SHOWN else ""
+        what = "; ".join(logs.notes[:_SHOWN]) + more or "there is no file in it"
         raise RecordingError(f"{argument} is no recording that is known: {what}", f"what is known: {_KNOWN}")
     recording = Recording(str(path), tuple(logs.formats), merged(logs.processes), hasher.digest(), tuple(logs.notes))
     return recording, several
@@ -191,6 +199,8 @@ def _members(path: Path) -> Iterator[tuple[str, BinaryIO]]:
                 if inside.is_file():
                     yield os.path.relpath(inside, path), inside.open("rb")
         return
+    if path.exists() and not path.is_file():  # a pipe gives its bytes once, and they are read twice
+        raise RecordingError(f"the recording {path} is neither a file nor a directory", "write it to a file first")
     yield path.name, path.open("rb")
 
 

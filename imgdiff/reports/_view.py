@@ -101,22 +101,25 @@ def config_changes(report: Report) -> list[ConfigChange]:
 
 
 class Resolution(msgspec.Struct, frozen=True):
-    """A name that leads elsewhere, with all roles of which that is true. ``a`` and ``b`` are paths as shown."""
+    """A name that leads elsewhere, with all roles of which that is true. ``a`` and ``b`` are paths as shown, ``said``
+    is the level, and what a recording settles."""
 
     what: str
     name: str
     level: Level
     a: str | None
     b: str | None
+    said: str
     roles: list[str]
 
 
 def resolutions(report: Report) -> list[Resolution]:
     """Return the names that resolve differently, each once, those that are loaded most surely first."""
-    found: dict[tuple[str, str, Level, str | None, str | None], Resolution] = {}
+    found: dict[tuple[str, str, Level, str | None, str | None, str], Resolution] = {}
     for item in report.resolution:
         a, b = (None if end is None else path_text(end.path) for end in (item.a, item.b))
-        key = item.kind, item.name, item.level, a, b
+        said = item.level if item.settled is None else f"{item.level}, {item.settled}"
+        key = item.kind, item.name, item.level, a, b, said
         found.setdefault(key, Resolution(*key, [])).roles.append(item.role)
     return sorted(found.values(), key=lambda each: _STRENGTH[each.level])
 

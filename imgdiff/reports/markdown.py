@@ -261,7 +261,7 @@ def _config(changes: Sequence[ConfigChange]) -> Iterator[str]:
 def _resolution(names: Sequence[Resolution]) -> Iterator[str]:
     for item in names:
         a, b = ("nothing" if path is None else code(path) for path in (item.a, item.b))
-        yield f"- {', '.join(item.roles)}: {item.what} {code(item.name)} ({item.level}): {a} \u2192 {b}"
+        yield f"- {', '.join(item.roles)}: {item.what} {code(item.name)} ({item.said}): {a} \u2192 {b}"
 
 
 def _blindspots(spots: Sequence[Blind]) -> Iterator[str]:

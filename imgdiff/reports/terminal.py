@@ -238,7 +238,7 @@ class _Terminal:
 
     def _resolution(self) -> None:
         lines = [
-            f"{item.what} {item.name} ({item.level}): {item.a or 'nothing'} \u2192 {item.b or 'nothing'} "
+            f"{item.what} {item.name} ({item.said}): {item.a or 'nothing'} \u2192 {item.b or 'nothing'} "
             f"[{', '.join(item.roles)}]"
             for item in resolutions(self._report)
         ]

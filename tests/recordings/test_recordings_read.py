@@ -181,6 +181,18 @@ def test_a_role_can_be_said_with_the_file(tmp_path: Path) -> None:
     assert only(recordings.read(str(strange))).role is None
 
 
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(RecordingError, match="neither"):
+        recordings.read(str(tmp_path / "pipe"))
+
+
+@pytest.mark.parametrize("argument", ["", "worker=", "a\0b"])
+def test_an_empty_name_is_not_the_working_directory(argument: str) -> None:
+    with pytest.raises(RecordingError):
+        recordings.read(argument)
+
+
 def test_each_directory_is_a_run_and_single_files_are_one_together(tmp_path: Path) -> None:
     one, two = write(tmp_path / "1", [start(1)], [start(2, 1)]), write(tmp_path / "2", [start(1)])
     assert [len(run.processes) for run in recordings.runs([str(one), str(two)])] == [2, 1]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import marshal
+from importlib.util import MAGIC_NUMBER
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from imgdiff.model import Evidence, Report
 from tests.recordings.made import event, start, write
 from tests.support.command import PYTHON, layout
 from tests.support.elf import Elf, elf_bytes
+from tests.support.images import Member, MemberType
 
 SETTINGS = "etc/app/settings.json"
 LIBRARY = "usr/lib/libplug.so"
@@ -35,21 +38,36 @@ LOADER = ("     5:\tcalling init: /lib64/ld-linux-x86-64.so.2", "     5:\tinitia
 class Pair:
     """Two images, and runs of b."""
 
-    def __init__(self, directory: Path, changes: dict[str, bytes | None], base: dict[str, bytes | None]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        changes: dict[str, bytes | None],
+        base: dict[str, bytes | None],
+        members: tuple[Member, ...] = (),
+        members_b: tuple[Member, ...] | None = None,
+        env: tuple[str, str] | None = None,
+    ) -> None:
         self._directory = directory
-        self._a = layout(directory / "a", base)
-        self._b = layout(directory / "b", {**base, **changes})
+        env_a, env_b = ({}, {}) if env is None else ({"PYTHONPATH": path} for path in env)
+        self._a = layout(directory / "a", base, members, env_a)
+        self._b = layout(directory / "b", {**base, **changes}, members if members_b is None else members_b, env_b)
         self._files = {path: data for path, data in {**PYTHON, **base, **changes}.items() if data is not None}
 
-    def diff(self, *more: dict[str, Any], strace: tuple[str, ...] = (), loader: tuple[str, ...] = ()) -> Report:
+    def diff(
+        self,
+        *more: dict[str, Any],
+        strace: tuple[str, ...] = (),
+        loader: tuple[str, ...] = (),
+        coverage: tuple[str, ...] = ("python", "origins", "open", "maps"),
+    ) -> Report:
         """Compare them with a run: what Python did, and the logs that lie beside it."""
         ran = [
             event("exec", file=f"/{path}", sha256=hashlib.sha256(data).hexdigest(), name=None)
             for path, data in self._files.items()
             if path.endswith(("os.py", "site.py", "__main__.py", "engine.py", "/__init__.py")) and "json" not in path
         ]
-        words = ["python", "origins", "open", "maps"]
-        begin = start(5, executable="/usr/bin/python3.11", coverage=words, cwd="/srv", argv=["python3.11", "-m", "app"])
+        argv = ["python3.11", "-m", "app"]
+        begin = start(5, executable="/usr/bin/python3.11", coverage=list(coverage), cwd="/srv", argv=argv)
         run = write(self._directory / "run", [begin, *ran, *more])
         if strace:
             (run / "strace.5").write_text("".join(f"{line}\n" for line in strace))
@@ -202,3 +220,110 @@ def test_names_of_modules_raise_what_they_name(tmp_path: Path) -> None:
     report = imgdiff.diff(a, b, traces=[str(tmp_path / "log")], cache=False, jobs=1)
     assert report.verdict.outcome == "stands"
     assert (only(report).level, only(report).how) == ("recorded", "executed")
+
+
+# Python modules, by how they are reached ------------------------------------------------------------------------------
+
+
+def engine(text: str) -> dict[str, bytes | None]:
+    """The image with another engine, and a helper that it may import."""
+    return {**BASE, "srv/app/engine.py": text.encode(), "srv/app/helper.py": b"X = 1\n"}
+
+
+def helped(tmp_path: Path, text: str) -> Pair:
+    return Pair(tmp_path, {"srv/app/helper.py": b"X = 2\n"}, engine(text))
+
+
+TRIED = "try:\n    import app.helper\nexcept ImportError:\n    pass\n\n\ndef answer(text):\n    return 1\n"
+LATER = "def answer(text):\n    import app.helper\n    return 1\n"
+ALWAYS = "import app.helper\n\n\ndef answer(text):\n    return 1\n"
+
+
+@pytest.mark.parametrize(("text", "level"), [(TRIED, "eager"), (LATER, "deferred")])
+def test_what_could_run_and_did_not_is_settled(tmp_path: Path, text: str, level: str) -> None:
+    report = helped(tmp_path, text).diff()
+    assert only(report).level == level
+    assert (report.verdict.outcome, report.verdict.confidence) == ("killed", "recorded")
+
+
+def test_what_must_run_is_disputed(tmp_path: Path) -> None:
+    report = helped(tmp_path, ALWAYS).diff()
+    assert report.verdict.outcome == "undecided"
+    assert only(report).disputed
+
+
+def test_eager_in_one_image_alone_is_disputed(tmp_path: Path) -> None:
+    """The importer differs too, and is proven noise or not: what b alone imports is eager there."""
+    pair = Pair(
+        tmp_path,
+        {"srv/app/helper.py": b"X = 2\n", "srv/app/engine.py": ALWAYS.encode()},
+        engine(LATER),
+    )
+    assert pair.diff().verdict.outcome != "killed"
+
+
+def test_an_incomplete_recording_disputes_nothing(tmp_path: Path) -> None:
+    child = event("spawn", call="subprocess.Popen", executable="/opt/x", argv=["/opt/x"], env="inherited")
+    report = helped(tmp_path, ALWAYS).diff(child)
+    assert report.verdict.outcome == "stands"
+    assert only(report).level == "eager"
+
+
+def test_a_module_that_comes_is_settled_by_system_calls_alone(tmp_path: Path) -> None:
+    base = {**engine(LATER), "srv/app/helper.py": None}
+    pair = Pair(tmp_path, {"srv/app/helper.py": b"X = 1\n"}, base)
+    assert pair.diff().verdict.outcome == "undecided"
+    assert pair.diff(strace=WHOLE).verdict.outcome == "killed"
+    listed = '5 openat(AT_FDCWD, "/srv/app", O_RDONLY|O_DIRECTORY) = 3'
+    assert pair.diff(strace=(*WHOLE, listed)).verdict.outcome == "undecided"
+
+
+def test_a_module_without_a_source_needs_its_origin(tmp_path: Path) -> None:
+    code = {value: MAGIC_NUMBER + bytes(12) + marshal.dumps(compile(f"X = {value}", "x", "exec")) for value in (1, 2)}
+    base = {**engine(LATER), "srv/app/helper.py": None, "srv/app/helper.pyc": code[1]}
+    pair = Pair(tmp_path, {"srv/app/helper.pyc": code[2]}, base)
+    assert pair.diff().verdict.outcome == "killed"
+    assert pair.diff(coverage=("python", "open", "maps")).verdict.outcome == "undecided"
+    ran = event("exec", file="/build/helper.py", origin="/srv/app/helper.pyc", sha256=None, name="app.helper")
+    assert pair.diff(ran).verdict.outcome != "killed"
+
+
+# Other names of a file -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("type_", ["hardlink", "symlink"])
+def test_another_name_of_a_file_is_the_file(tmp_path: Path, type_: MemberType) -> None:
+    target = "srv/app/helper.py" if type_ == "hardlink" else "/srv/app/helper.py"
+    link = Member("srv/app/other.py", type=type_, target=target)
+    pair = Pair(tmp_path, {"srv/app/helper.py": b"X = 2\n"}, engine(LATER), (link,))
+    assert pair.diff().verdict.outcome == "killed"
+    ran = event("exec", file="/srv/app/other.py", sha256=hashlib.sha256(b"X = 2\n").hexdigest(), name="app.other")
+    report = pair.diff(ran)
+    assert report.verdict.outcome == "stands"
+    assert {judged.load["main"].level for judged in report.changes} == {"recorded"}
+
+
+def test_a_directory_whose_mode_changed_is_passed_by_whoever_names_what_lies_below(tmp_path: Path) -> None:
+    a, b = Member("etc/app", type="dir", mode=0o755), Member("etc/app", type="dir", mode=0o700)
+    pair = Pair(tmp_path, {}, BASE, (a,), (b,))
+    passed = '5 newfstatat(AT_FDCWD, "/etc/app/settings.json", {st_mode=S_IFREG|0644, ...}, 0) = 0'
+    outcomes = [pair.diff(strace=lines).verdict.outcome for lines in (WHOLE, (*WHOLE, passed))]
+    assert outcomes[1] != "killed"
+
+
+def test_a_name_that_leads_elsewhere_is_settled_where_it_was_not_looked_up(tmp_path: Path) -> None:
+    """Two copies of one module; which comes first is decided by PYTHONPATH, whose change itself stays open."""
+    text = "def answer(text):\n    import tool\n    return 1\n"
+    base = {**BASE, "srv/app/engine.py": text.encode(), "opt/x/tool.py": b"X = 1\n", "opt/y/tool.py": b"X = 2\n"}
+    pair = Pair(tmp_path, {}, base, env=("/opt/x:/opt/y", "/opt/y:/opt/x"))
+    [name] = pair.diff().resolution
+    assert (name.name, name.level) == ("tool", "deferred")
+    assert name.settled
+    found = event("exec", file="/opt/y/tool.py", sha256=hashlib.sha256(b"X = 2\n").hexdigest(), name="tool")
+    [name] = pair.diff(found).resolution
+    assert (name.level, name.settled) == ("recorded", None)
+    child = event("spawn", call="subprocess.Popen", executable="/opt/x", argv=["/opt/x"], env="inherited")
+    [name] = pair.diff(child).resolution
+    assert (name.level, name.settled) == ("deferred", None)
+    text = imgdiff.render(pair.diff())
+    assert "not looked up in the recorded run" in " ".join(text.split())
