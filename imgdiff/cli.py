@@ -133,6 +133,26 @@ cli.add_command(record_command)
     help="Take recordings that were made on another image, too; what ran there with other bytes is a blindspot.",
 )
 @click.option(
+    "--assume",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Leave out what only another platform would load (platform=xpu; the profiles have the values). The verdict "
+    "says so. May be given several times.",
+)
+@click.option(
+    "--model-arch",
+    "model_archs",
+    multiple=True,
+    metavar="CLASS",
+    help="Leave out the models that this architecture (LlamaForCausalLM) does not need. The verdict says so. May be "
+    "given several times.",
+)
+@click.option(
+    "--model-config",
+    type=_OutputFile(path_type=Path, dir_okay=False),
+    help="The model's config.json: the same, for all architectures that it names.",
+)
+@click.option(
     "--only",
     multiple=True,
     metavar="OWNER",
@@ -161,6 +181,9 @@ def diff_command(
     roles: tuple[str, ...],
     profile: str | None,
     accept: tuple[str, ...],
+    assume: tuple[str, ...],
+    model_archs: tuple[str, ...],
+    model_config: Path | None,
     traces: tuple[str, ...],
     trace_any_image: bool,
     only: tuple[str, ...],
@@ -199,6 +222,9 @@ def diff_command(
         entry=entry,
         roles=roles,
         accept=accept,
+        assume=assume,
+        model_archs=model_archs,
+        model_config=model_config,
         profile=profile,
         cache_dir=cache_dir,
         cache=not no_cache,

@@ -1149,6 +1149,52 @@ class ProfileRole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     titles: tuple[str, ...] = ()
 
 
+class AssumeRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What ``--assume NAME=VALUE`` leaves out: the modules in ``leaves_out``, where those in ``by`` lead to them over a
+    name, or a bare word does, or they are one of several roots."""
+
+    name: str
+    value: str
+    by: tuple[str, ...]
+    leaves_out: tuple[str, ...]
+    reason: str
+
+
+class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A call without arguments that an assumption decides: ``object`` (a name of a module, dotted), its ``method``, and
+    the values of ``assume`` under which it is ``true``; under every other one it is false."""
+
+    object: str
+    method: str
+    assume: str
+    true: tuple[str, ...]
+    reason: str
+
+
+class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A table of model architectures: dict literals ``{"Architecture": ("module", "Class")}`` of ``module`` whose names
+    match ``tables``, with modules below ``package``; those in ``always`` serve every architecture. A model whose code
+    uses a name in ``reopens`` loads further models through the table; an option in ``unless`` on the command line names
+    another model."""
+
+    module: str
+    tables: tuple[str, ...]
+    package: str
+    reason: str
+    always: tuple[str, ...] = ()
+    reopens: tuple[str, ...] = ()
+    unless: tuple[str, ...] = ()
+
+
+class Assumed(msgspec.Struct, frozen=True):
+    """What the user says of the run: values by name (``platform``), and the model's architectures. ``whole``: they come
+    from its config.json, which names those of the models inside it too."""
+
+    values: tuple[tuple[str, str], ...] = ()
+    architectures: tuple[str, ...] = ()
+    whole: bool = False
+
+
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What we know of one engine. ``package``: the import package that it is recognised by (None: the generic one).
 
@@ -1156,7 +1202,8 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     multiprocessing start methods that are possible. ``start_method_env``: the ENV name that fixes one.
     ``build_labels``: ENV names that only say what was built. ``evaluates_version``: substrings that the engine looks
     for in its own distribution's version. ``read_at_run_time``: directories whose files are ``unknown``.
-    ``outside``: trees that the engine never reads.
+    ``outside``: trees that the engine never reads. ``assumes``, ``conditions`` and ``model_tables``: what assumptions
+    can leave out; ``assumed``: those of this run.
     """
 
     name: str
@@ -1170,6 +1217,10 @@ class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     evaluates_version: tuple[str, ...] = ()
     read_at_run_time: tuple[PathRule, ...] = ()
     outside: tuple[PathRule, ...] = ()
+    assumes: tuple[AssumeRule, ...] = ()
+    conditions: tuple[Condition, ...] = ()
+    model_tables: tuple[ModelTable, ...] = ()
+    assumed: Assumed = Assumed()
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -1299,6 +1350,7 @@ class Report(msgspec.Struct, frozen=True):
     mtime_only: int
     recordings: tuple[RecordedRun, ...] = ()
     unresolved_imports: tuple[UnresolvedImport, ...] = ()
+    assumed: tuple[str, ...] = ()
 
 
 # --------------------------------------------------------------------------------------------------------------------

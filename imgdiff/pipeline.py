@@ -12,6 +12,7 @@ import msgspec
 
 from imgdiff import (
     about,
+    assuming,
     engines,
     explanation,
     installation,
@@ -33,6 +34,7 @@ from imgdiff.facts import Facts, ImageFacts
 from imgdiff.kinds import KEPT_VERSION, bytecode, elf, ld_cache
 from imgdiff.layer import Progress, Trust, index_layers, read_contents, vouched
 from imgdiff.model import (
+    Assumed,
     Attribution,
     Blindspot,
     Change,
@@ -84,7 +86,8 @@ class Options(msgspec.Struct, frozen=True):
     False for a temporary one. ``jobs``: processes (default: all cores). ``argv``: for the report.
     ``insecure``: plain HTTP and unverified TLS are allowed for registries. ``trust_toc``: tables of contents that the
     manifests of layers in registries vouch for are believed. ``traces``: recordings of runs, each ``PATH`` or
-    ``ROLE=PATH``. ``any_image``: those that were made on another image are taken too.
+    ``ROLE=PATH``. ``any_image``: those that were made on another image are taken too. ``assume``: NAME=VALUE each,
+    ``model_archs`` and ``model_config`` (its config.json) the model: what they leave out counts as not loaded.
     """
 
     platform: str | None = None
@@ -100,6 +103,9 @@ class Options(msgspec.Struct, frozen=True):
     trust_toc: bool = False
     traces: tuple[str, ...] = ()
     any_image: bool = False
+    assume: tuple[str, ...] = ()
+    model_archs: tuple[str, ...] = ()
+    model_config: Path | None = None
 
 
 class Indexed(msgspec.Struct, frozen=True):  # holds live objects: never serialised
@@ -134,7 +140,7 @@ def diff(
         trusted = [_trusted(image) for image in images] if options.trust_toc else None
         asked = options.entry, options.roles, options.accept, options.profile, trusted, options.any_image
         names = [(x.reference, x.manifest_digest, x.config_digest) for x in images if digests]  # a recording's words
-        pair = recall.key(images, (asked, options.traces, digests, names))
+        pair = recall.key(images, (asked, _assumed(options), options.traces, digests, names))
         known = None if pair is None else recall.load(store, pair, images, tuple(configs.redact_argv(options.argv)))
         if known is not None:
             return encodable(known)
@@ -194,6 +200,7 @@ def _alike(a: Image, b: Image) -> tuple[Image, Image]:
 
 def check(options: Options) -> None:
     """Say before the long work what is asked for that there is not. Raises UsageError."""
+    _assumed(options)
     for level in options.accept:
         if level not in ACCEPTABLE:
             raise UsageError(f"level {level!r} can't be accepted as not loaded", "only dormant can: --accept dormant")
@@ -523,6 +530,14 @@ def _side(indexed: Indexed) -> explanation.OneSide:
 
 
 def _profile(a: Indexed, b: Indexed, options: Options) -> Profile:
+    return assuming.applied(_plain_profile(a, b, options), _assumed(options))
+
+
+def _assumed(options: Options) -> Assumed:
+    return assuming.assumed(options.assume, options.model_archs, options.model_config)
+
+
+def _plain_profile(a: Indexed, b: Indexed, options: Options) -> Profile:
     if options.profile is not None:
         return next(profile for profile in engines.load_profiles() if profile.name == options.profile)
     found = engines.recognise(b.attribution, b.tree)
@@ -735,7 +750,8 @@ def _caveats(
     profile: Profile,
 ) -> list[str]:
     """Return what the verdict does not cover, by weight; what is true of every report last."""
-    caveats = _profile_caveat(a, b, options, profile)
+    caveats = [said for said in (assuming.caveat(profile),) if said is not None]
+    caveats += _profile_caveat(a, b, options, profile)
     caveats += a.trusted
     if a.installed is not None:
         x, found = (b, trace_b) if a.own is not None else (a, trace_a)
@@ -842,6 +858,7 @@ def _report(
         blindspots=tuple(findings.blindspots),
         mtime_only=comparison.mtime_only,
         unresolved_imports=_unresolved(trace_a, trace_b),
+        assumed=assuming.told(profile.assumed),
     )
 
 

@@ -258,6 +258,7 @@ class WireReport(msgspec.Struct, frozen=True):
     integrity: list[WireIntegrity]
     blindspots: list[WireBlindspot]
     unresolved_imports: list[WireUnresolved]
+    assumed: list[str]
 
 
 def schema() -> dict[str, Any]:
@@ -334,6 +335,7 @@ def wire(report: Report) -> WireReport:
             )
             for item in report.unresolved_imports
         ],
+        assumed=list(report.assumed),
     )
 
 

@@ -94,6 +94,7 @@ class Unit:
 Target = tuple[Unit, Edge, int | None, str | None]  # to, how, the line and function that lead there
 LazyUse = tuple[Unit, tuple[str, ...], int | None, str | None]  # of, which attributes, line and function
 _NOTHING: frozenset[str] = frozenset()
+_NO_LINES: frozenset[int] = frozenset()
 
 
 class Block:
@@ -182,10 +183,12 @@ class _Making:
         block = self.block
         names: set[str] = set()
         exports = frozenset(self.unit.facts.exports) if block.kind == "body" and self.unit.facts else frozenset()
+        dead = self._dead()
         for scope in block.scopes:
             names |= scope.names
             for each in scope.imports:
-                self._import(each, scope.qualname or None)
+                if each.line not in dead:
+                    self._import(each, scope.qualname or None)
         block.imports = self.imports  # a package walk looks at them
         for scope in block.scopes:
             for text in scope.strings - exports if exports else scope.strings:
@@ -198,6 +201,8 @@ class _Making:
             for pattern in scope.patterns:
                 self._pattern(pattern, scope)
             for call in scope.calls:
+                if call.line in dead:
+                    continue
                 use = calls.use_of(call, scope.qualname or None)
                 if use is not None:
                     self.calls.append(use)
@@ -206,6 +211,13 @@ class _Making:
             if self.unit.facts is not None and calls.holds_importer(scope):
                 self.calls += calls.held_importers(scope, self.unit.facts.scopes)
         self._keep(names)
+
+    def _dead(self) -> frozenset[int]:
+        """The lines of the module that do not run by the user's word."""
+        narrowing, facts = self.graph.narrowing, self.unit.facts
+        if narrowing is None or narrowing.dead is None or facts is None:
+            return _NO_LINES
+        return narrowing.dead(self.unit.name, self.unit.path, _NOTHING.union(*(each.names for each in facts.scopes)))
 
     def _keep(self, names: set[str]) -> None:
         block = self.block
@@ -220,6 +232,9 @@ class _Making:
         if self.texts or self.patterns:
             block.files = tuple(sorted(text for text in self.texts | self.patterns if "/" in text or "." in text))
         block.lazy_uses = self.lazy_uses or ()
+        narrowing = self.graph.narrowing
+        if narrowing:
+            self.edges = [each for each in self.edges if not narrowing.edge(self.unit.name, each[0].name)]
         block.edges = tuple(dict.fromkeys(self.edges))
         block.calls = self.calls or ()
         block.missing, block.asked = self.missing or (), self.asked or ()

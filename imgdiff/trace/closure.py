@@ -323,6 +323,9 @@ class Reach:
     ) -> None:
         """Count the module of this name as reached over an edge that no block has, if there is one."""
         target = self.graph.unit(name)
+        narrowing = self.graph.narrowing
+        if narrowing and source is not None and narrowing.edge(source.name, name):
+            return
         if target is not None:
             self.extra.append((source, (target, edge, line, function)))
             self.add(target)
@@ -515,6 +518,9 @@ class Reach:
 
     def word(self, block: Block, name: str) -> None:
         """Count a module as named by a string of this code."""
+        narrowing = self.graph.narrowing
+        if narrowing and narrowing.word(block.unit.name, name):
+            return
         target = self.graph.unit(name)
         if target is not None and (block.unit, target) not in self._worded:
             self._worded.add((block.unit, target))

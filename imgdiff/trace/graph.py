@@ -20,6 +20,7 @@ from imgdiff.model import (
 )
 from imgdiff.trace import calls
 from imgdiff.trace.blocks import DOTTED, Block, Unit, fill, harmless
+from imgdiff.trace.left_out import Narrowing
 from imgdiff.trace.resolver import Found, FoundKind, Resolver
 
 _VENDORS = (
@@ -49,6 +50,7 @@ class Graph:
         self._lasts: dict[str, dict[str, list[str]]] = {}
         self._tops: frozenset[str] | None = None
         self.again: dict[str, Unit] = {}  # main modules as spawned children run them
+        self.narrowing: Narrowing | None = None  # what assumptions leave out
         self.widened: list[str] = []  # packages that turned out wider, in the order in which that was found
 
     # Units ----------------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import msgspec
 from imgdiff.model import (
     HOLE,
     ArgvRule,
+    Assumed,
     Attribution,
     Blindspot,
     ElfFacts,
@@ -23,6 +24,7 @@ from imgdiff.trace.blocks import Unit
 from imgdiff.trace.closure import EAGER, Reach, Roots
 from imgdiff.trace.entry import Launch, PythonStart
 from imgdiff.trace.graph import Graph
+from imgdiff.trace.narrowing import narrowing
 from imgdiff.trace.resolver import Found, Resolver
 from imgdiff.trace.run_time_path import RunTimePath
 from imgdiff.trace.search_path import SearchPath, build_search_path
@@ -55,6 +57,7 @@ class Maker:
         self.graphs: dict[tuple[bytes, ...], Graph] = {}
         self.searches: list[SearchPath] = []
         self.blindspots: list[Blindspot] = []
+        self.words: frozenset[str] = frozenset()  # of the command lines
         self._standard: dict[bytes | None, frozenset[str]] = {}
         self.run_time = RunTimePath(tree, attribution, facts.text, side, _STARTUP)
 
@@ -81,6 +84,8 @@ class Maker:
         if known is None:
             self.searches.append(search)
             known = self.graphs[key] = Graph(Resolver(self.tree, search), self.facts)
+            if self.profile.assumed != Assumed():
+                known.narrowing = narrowing(known, self.profile, self.facts, self.words)
         return known
 
     def child_graph(self, parent: Graph, start: PythonStart, launch: Launch) -> Graph | None:
@@ -192,6 +197,8 @@ class Maker:
     def _groups(self, roots: Roots, graph: Graph, role: ProfileRole, source: ProfileRole) -> None:
         for group in source.roots:
             members = [unit for name in group.any_of if (unit := graph.unit(name)) is not None]
+            left = self._left_out()
+            members = [unit for unit in members if unit.name not in left] or members
             for unit in members:
                 roots.eager.setdefault(unit, ("root", group.reason))
             if not members and not group.optional:
@@ -205,6 +212,11 @@ class Maker:
                         (role.name,),
                     )
                 )
+
+    def _left_out(self) -> frozenset[str]:
+        """Return the modules that assumptions leave out of several roots."""
+        rules = [rule for rule in self.profile.assumes if (rule.name, rule.value) in self.profile.assumed.values]
+        return frozenset(name for rule in rules for name in rule.leaves_out)
 
     def _interpreter_names(self, graph: Graph) -> frozenset[str]:
         executable = graph.resolver.search.environment.executable

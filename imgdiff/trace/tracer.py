@@ -153,6 +153,9 @@ class Tracer:
     def run(self) -> Trace:
         """Trace every role."""
         launches = self.launches()
+        self.maker.words = frozenset(
+            word for each in launches if each.python is not None for word in (*each.argv, *each.python.arguments)
+        )
         settings = [each for launch in launches if (each := self.maker.setting(launch)) is not None]
         if not settings:
             self._lead_nowhere(launches)
@@ -507,6 +510,9 @@ class Tracer:
         names = tuple(roles)
         found: list[Blindspot] = list(self.blindspots)
         found += self.maker.blindspots
+        for graph in self.maker.graphs.values():
+            for note in graph.narrowing.notes if graph.narrowing is not None else ():
+                self.caveats[f"an assumption left nothing out: {note}"] = None
         found += (msgspec.structs.replace(each, roles=names) for each in self.maker.run_time.blindspots)
         self.caveats.update(dict.fromkeys(self.maker.run_time.caveats()))
         for search in self.maker.searches:
