@@ -34,6 +34,7 @@ __all__ = [
     "split_entry",
 ]
 
+_MAX_VARIANTS = 6  # parts of a path that a script may or may not set, each tried alone
 _MAX_DEPTH = 16  # of scripts that start scripts
 _SHELLS = frozenset({b"sh", b"bash", b"dash", b"ash", b"zsh", b"ksh", b"busybox"})
 _PYTHON = re.compile(rb"(?:python|pypy)(?:\d+(?:\.\d+)*)?t?")
@@ -344,9 +345,29 @@ class Follower:
         launches: list[Launch] = []
         for words, _ in facts.commands:
             argv = _arguments(words, rest)
-            if argv:
-                launches += self._behind(base, argv, state.env, depth, sure=False)
+            for env in _variants(base) if argv else ():
+                for each in self._behind(base, argv, env, depth, sure=False):
+                    if each not in launches:
+                        launches.append(each)
         return launches or [base]
+
+
+def _variants(launch: Launch) -> list[Mapping[str, str]]:
+    """Return what the ENV of a shell's commands can be: with all that its code sets, and, where a line that may not
+    run decides which modules and programs are found, without all such, and with each of them alone."""
+    open_ = [(name, part) for name in ("PATH", "PYTHONPATH") for part in sorted(launch.unsure(name))]
+    found = [launch.env]
+    kept: list[tuple[tuple[str, str], ...]] = [(), *((each,) for each in open_[:_MAX_VARIANTS])] if open_ else []
+    for some in kept:
+        env = dict(launch.env)
+        for name in {name for name, _ in open_}:
+            left_out = {part for other, part in open_ if other == name and (other, part) not in some}
+            env[name] = ":".join(part for part in env.get(name, "").split(":") if part not in left_out)
+            if not env[name]:
+                del env[name]
+        if env not in found:
+            found.append(env)
+    return found
 
 
 def _arguments(words: Sequence[str], rest: Sequence[str]) -> list[str]:

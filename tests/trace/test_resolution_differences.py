@@ -227,3 +227,43 @@ def test_a_script_that_the_entry_sources() -> None:
         for place in ("/opt/one", "/opt/two")
     )
     assert libraries(a, b) == ("opt/one/libx.so.1", "opt/two/libx.so.1")
+
+
+@pytest.mark.parametrize("line", ['if [ -n "$D" ]; then {0}; fi', '[ -z "$D" ] || {0}', "f() {{ {0}; }}\nf"])
+def test_a_line_that_may_not_run_hides_no_copy_of_a_module(line: str) -> None:
+    def levels(text: str) -> dict[str, str]:
+        files = {**COPIES, "opt/start.sh": f"#!/bin/sh\n{text}\nexec python3.12 -m app\n", "usr/bin/sh": ""}
+        files["two/pkg/__init__.py"] = files["two/pkg/core.py"] = ""
+        elves = {"usr/bin/sh": ElfFacts(62, 64, interpreter=LOADER)}
+        links = {"bin/sh": "/usr/bin/sh"}
+        made = World(files, elves=elves, links=links, argv=["/opt/start.sh"], env=["PATH=/usr/bin:/bin"], cwd="/none")
+        return {path: made.level(f"{path}/pkg/core.py") for path in ("one", "two", S)}
+
+    assert levels("export PYTHONPATH=/one") == {"one": "eager", "two": "unreached", S: "unreached"}
+    assert levels(line.format("export PYTHONPATH=/one")) == {"one": "eager", "two": "unreached", S: "eager"}
+    both = "\n".join(line.format(f"PYTHONPATH=/{name}:$PYTHONPATH") for name in ("two", "one"))
+    assert levels(both) == {"one": "eager", "two": "eager", S: "eager"}
+
+
+def test_a_line_that_may_not_run_hides_no_program() -> None:
+    files = {
+        **COPIES,
+        "opt/start.sh": "#!/bin/sh\n[ -d /x ] && export PATH=/opt/own/bin:$PATH\nexec tool\n",
+        "usr/bin/sh": "",
+        "usr/bin/tool": "#!/usr/bin/python3.12\nimport pkg.core\n",
+        "opt/own/bin/tool": "#!/usr/bin/python3.12\nimport json\n",
+        "usr/lib/python3.12/json.py": "",
+    }
+    elves = {"usr/bin/sh": ElfFacts(62, 64, interpreter=LOADER)}
+    made = World(
+        files,
+        elves=elves,
+        links={"bin/sh": "/usr/bin/sh"},
+        argv=["/opt/start.sh"],
+        env=["PATH=/usr/bin:/bin"],
+        cwd="/none",
+    )
+    assert made.level("opt/own/bin/tool") in ("eager", "deferred")
+    assert made.level("usr/bin/tool") in ("eager", "deferred")
+    assert made.level("usr/lib/python3.12/json.py") == "eager"
+    assert made.level(f"{S}/pkg/core.py") == "eager"
