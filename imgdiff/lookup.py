@@ -41,6 +41,10 @@ def resolve(reference: str, question: Question, options: pipeline.Options, progr
         raise UsageError(f"{question.name!r} is no library, so no file asks for it", "leave out --for")
     with pipeline.open_store(options) as store:
         image = pipeline.opened(reference, options)
+        if image.wheel is not None:
+            raise UsageError(
+                f"{reference} is a wheel, which has no search path", "name an image that it is installed in"
+            )
         facts = Facts(store, options.jobs)
         try:
             image, indexes = _index(image, store, progress, options.jobs)

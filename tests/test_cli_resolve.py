@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +102,27 @@ def test_what_is_not_found_and_what_is_wrong(shell: Shell) -> None:
         assert ran.code == 2
         assert said in ran.err
         assert ran.out == ""
+
+
+def test_a_wheel_has_no_search_path(shell: Shell) -> None:
+    with zipfile.ZipFile(shell.directory / "demo-1.0-py3-none-any.whl", "w") as archive:
+        archive.writestr("demo.py", "")
+        archive.writestr("demo-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: demo\nVersion: 1.0\n")
+        archive.writestr("demo-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr("demo-1.0.dist-info/RECORD", "demo.py,,\n")
+    ran = shell.fork("resolve", "wheel:demo-1.0-py3-none-any.whl", "demo")
+    assert (ran.code, ran.out) == (2, "")
+    assert "is a wheel, which has no search path" in ran.err
+
+
+def test_a_snapshot_answers_as_its_image(shell: Shell) -> None:
+    assert shell.fork("snapshot", "image", "-o", "image.snapshot", "-q").code == 0
+    for arguments in (("app.engine",), ("libx.so.1", "--for", "/opt/ask.so"), ("tool", "--kind", "program")):
+        of_image, of_snapshot = (
+            json.loads(shell.fork("resolve", name, *arguments, "--format", "json").out)
+            for name in ("image", "image.snapshot")
+        )
+        assert of_image["answers"] == of_snapshot["answers"]
 
 
 def test_a_root_file_system_is_asked_by_its_environments(shell: Shell) -> None:
