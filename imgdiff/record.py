@@ -187,8 +187,9 @@ def _end(container: Container, signum: int, say: Callable[[str], object]) -> int
     try:
         say(f"interrupted: it has {_GRACE:g} seconds to end; Ctrl-C again ends it now")
         container.signal(signal.Signals(signum).name)
-        if container.over(_GRACE):
-            return container.wait()
+        code = container.over(_GRACE)
+        if code is not None:
+            return code
     except KeyboardInterrupt:
         say("it is ended now")
     container.signal("SIGKILL")

@@ -54,13 +54,21 @@ def printed(format_: str, described: Described) -> tuple[str, str]:
         raise UsageError("the recorder's directory has a comma, quote or newline in its name", "export it elsewhere")
     text = FORMATS[format_](described)
     notes = [] if described.reference is not None else [_UNKNOWN]
-    return text, "\n".join([*notes, *_NOTES.get(format_, ())])
+    if format_ == "docker":
+        notes.append(_BETWEEN if described.own_loader is None else _WHOLE)
+    if format_ == "env":
+        notes.append(_MOUNT)
+    return text, "\n".join(notes)
 
 
 _UNKNOWN: Final = (
     "An image, or a deployment, that sets PYTHONPATH itself needs its value behind the one here, after a colon; "
     "imgdiff record --print-env IMAGE does that for an image's."
 )
+
+_BETWEEN: Final = "Put this between docker run and the image's name."
+_WHOLE: Final = "Put this behind docker run and your own options: the image and the whole command stand at its end."
+_MOUNT: Final = f"Mount python (only read) at {PYTHON} and out at {OUT}; docker run takes this as --env-file."
 
 
 def _docker(described: Described) -> str:
@@ -161,8 +169,4 @@ FORMATS: Final[Mapping[str, Callable[[Described], str]]] = {
     "compose": _compose,
     "kubernetes": _kubernetes,
     "env": _env,
-}
-_NOTES: Final[Mapping[str, tuple[str, ...]]] = {
-    "docker": ("Put this between docker run and the image's name.",),
-    "env": (f"Mount python (only read) at {PYTHON} and out at {OUT}; docker run takes this as --env-file.",),
 }

@@ -223,3 +223,24 @@ def test_hostile_files_of_a_container_stay_out(dockerd: Engine) -> None:
     names = {path.name for path in (dockerd.here / "run").iterdir()}
     assert {name.rpartition(".")[2] for name in names} == {"jsonl", "1"}
     assert all((dockerd.here / "run" / name).is_file() for name in names)
+
+
+def test_a_program_goes_on_when_nobody_reads_what_it_prints(dockerd: Engine) -> None:
+    """A closed stderr is no reason for the program to wait for ever."""
+    code = "for _ in range(200_000): print('x' * 50)\nimport json\n"
+    command = ("-o", "run", "--network", "none", A, "--entrypoint", "/usr/bin/python3", "--", "-c", code)
+    process = dockerd.shell.start("record", "-q", *command, env=dockerd.env)
+    for stream in (process.stderr, process.stdout):
+        assert stream is not None
+        stream.close()
+    process.wait(timeout=120)
+    (recorded,) = read(dockerd.here / "run")
+    assert "/usr/lib/python3.11/json/__init__.py" in recorded.files("exec")
+    assert left(dockerd.url) == ("", "")
+
+
+def test_the_last_call_before_the_end_is_recorded(dockerd: Engine) -> None:
+    """strace goes with the first process of the container, and has written all that came before."""
+    code = "import os; os.path.exists('/last/word'); os._exit(0)"
+    dockerd.record(A, "--syscalls", "-o", "run", "--entrypoint", "/usr/bin/python3", "--", "-c", code)
+    assert '"/last/word", ' in (dockerd.here / "run" / "strace.1").read_text().splitlines()[-1]

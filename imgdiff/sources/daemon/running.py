@@ -34,6 +34,7 @@ _SCHEMES: Final[Mapping[str, tuple[Kind, ...]]] = {
     "podman": ("podman",),
 }
 _CHUNK: Final = 1 << 20  # bytes
+_REST: Final = 5.0  # seconds for what it has printed, when it has ended
 _LOOK: Final = 0.2  # seconds between two looks at whether it still runs
 
 
@@ -188,24 +189,26 @@ class Container:
         with self._engine.said():
             code = int(self._sdk.wait(self.identity)["StatusCode"])
         if self._thread is not None:
-            self._thread.join(5)
+            self._thread.join(_REST)
         return code
 
-    def over(self, seconds: float) -> bool:
-        """Wait this long at most for its end, and tell whether it came."""
+    def over(self, seconds: float) -> int | None:
+        """Wait this long at most for its end, and return its exit code then; None where it goes on."""
         until = time.monotonic() + seconds
-        while self._runs():
+        while (state := self._state()).get("Running"):
             if time.monotonic() > until:
-                return False
+                return None
             time.sleep(_LOOK)
-        return True
+        if self._thread is not None:
+            self._thread.join(_REST)
+        return int(state.get("ExitCode") or 0)
 
-    def _runs(self) -> bool:
+    def _state(self) -> dict[str, Any]:
         try:
             state = self._engine.container(self.identity).get("State")
         except NotHereError:
-            return False
-        return bool(isinstance(state, dict) and state.get("Running"))
+            return {}
+        return state if isinstance(state, dict) else {}
 
     def signal(self, name: str) -> None:
         """Send a signal to its first process; one that has ended gets none."""
@@ -229,11 +232,21 @@ class Container:
 
 
 def _pass_on(pieces: Iterator[bytes], write: Callable[[bytes], object]) -> None:
+    heard = True
     try:
         for piece in pieces:
-            write(piece)
-    except (OSError, ValueError):  # the engine ended the connection, or nobody reads what is written
+            if heard:
+                heard = _written(write, piece)  # a program that nobody reads from any more would wait for ever
+    except (OSError, ValueError):  # the engine ended the connection
         return
+
+
+def _written(write: Callable[[bytes], object], piece: bytes) -> bool:
+    try:
+        write(piece)
+    except (OSError, ValueError):  # nobody reads what is written
+        return False
+    return True
 
 
 class _Member(io.RawIOBase, BinaryIO):
