@@ -14,6 +14,9 @@ from imgdiff.trace.search_path import SearchPath
 FoundKind = Literal["source", "bytecode", "extension", "namespace", "data"]  # data: no module, a step of a chain
 # A hyphen keeps a name out of import statements, not out of __import__ (_sysconfigdata__linux_x86_64-linux-gnu).
 _IDENTIFIER = re.compile(rb"[^\W\d][\w-]*", re.ASCII)
+# Below the standard library they could be imported by a name that code computes, as ``site-packages.NAME``; nobody
+# does, and that would make of every string that holds the word the name of all that is installed.
+_NO_NAMES = frozenset({b"__pycache__", b"__init__", b"__main__", b"site-packages", b"dist-packages"})
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -178,10 +181,10 @@ class Resolver:
         return [f"{package}.{name}" for name in sorted(names) if self.find(f"{package}.{name}") is not None]
 
     def importable(self, directory: bytes) -> Iterator[str]:
-        """Yield the names that could be imported from a directory."""
+        """Yield the names that something could import from a directory."""
         for name in self.names(directory):
             stem, dot, suffix = name.partition(b".")
-            if _IDENTIFIER.fullmatch(stem) and stem not in (b"__pycache__", b"__init__", b"__main__"):
+            if _IDENTIFIER.fullmatch(stem) and stem not in _NO_NAMES:
                 if not dot:
                     child = self.tree.get(directory + b"/" + name if directory else name)
                     if child is not None and child.type in ("dir", "symlink"):

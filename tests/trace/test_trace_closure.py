@@ -495,3 +495,11 @@ def test_the_beginning_of_a_top_level_name_is_followed(call: str) -> None:
     world = World(app(f"import sys\nfrom importlib import import_module\n{call}\n", opt_a="", opt_b__run="", other=""))
     assert [world.level(f"{S}/{path}") for path in ("opt_a.py", "other.py")] == ["deferred", "unreached"]
     assert world.level(f"{S}/opt_b/run.py") == ("deferred" if "run" in call else "unreached")
+
+
+def test_the_directory_of_all_installed_packages_is_no_name_that_a_word_gives() -> None:
+    source = "import importlib\nWHERE = 'site-packages'\ndef load(name):\n    return importlib.import_module(name)\nload(x)\n"
+    world = World(app(source, other=""))
+    assert world.level(f"{S}/other.py") == "unreached"
+    named = World(app("import importlib\nimportlib.import_module('site-packages.other')\n", other=""))
+    assert named.level(f"{S}/other.py") == "deferred"
