@@ -25,14 +25,20 @@ from imgdiff.trace.resolver import Found
 from imgdiff.trace.search_path import site_directory
 from imgdiff.trace.world import show
 
-# What CPython has built in, or can have: no file gives these, so that a file of the name is not what is imported.
-BUILT_IN = frozenset(
+# Linked into each CPython from 3.8 on (its Modules/Setup.bootstrap and config.c): no file of the name is imported.
+LINKED = frozenset(
     {
-        "sys", "builtins", "time", "marshal", "posix", "atexit", "errno", "faulthandler", "gc", "itertools", "pwd",
-        "math", "cmath", "select", "zlib", "array", "binascii", "fcntl", "grp", "resource", "spwd", "syslog",
-        "termios", "unicodedata", "mmap", "pyexpat", "audioop", "readline", "nt", "winreg", "msvcrt", "winsound",
+        "sys", "builtins", "marshal", "gc", "_imp", "_ast", "_warnings", "_string", "_frozen_importlib",
+        "_frozen_importlib_external", "atexit", "errno", "faulthandler", "itertools", "posix", "pwd", "time", "_abc",
+        "_codecs", "_collections", "_functools", "_io", "_locale", "_operator", "_signal", "_sre", "_stat", "_symtable",
+        "_thread", "_tracemalloc", "_weakref",
     }
 )  # fmt: skip
+# And what can be: where no file of the standard library gives it, it is.
+BUILT_IN = LINKED | {
+    "math", "cmath", "select", "zlib", "array", "binascii", "fcntl", "grp", "resource", "spwd", "syslog", "termios",
+    "unicodedata", "mmap", "pyexpat", "audioop", "readline", "_tokenize", "_typing",
+}  # fmt: skip
 _FINDERS = frozenset({"meta_path", "path_hooks"})
 _ADDS = re.compile(r"sys\s*\.\s*path\b|addsitedir")
 _MAX_SHOWN = 12  # places and files that one caveat names
@@ -376,7 +382,7 @@ class RunTimePath:
         by_top: dict[str, list[tuple[Place, Added]]] = {}
         for directory, added in sorted(reach.places.items(), key=lambda item: item[0]):
             place = self._place(graph, directory)
-            for top in place.tops:
+            for top in place.tops - LINKED:
                 if added.front or self._is_open(graph, top):
                     by_top.setdefault(top, []).append((place, added))
             if added.folds and added.unit.top in reach.dynamic:
@@ -481,9 +487,9 @@ class RunTimePath:
     def _counts(self, reach: Reach, unit: Unit, base: str, added: Added) -> bool:
         """Tell whether an import can end here: nothing else gives the name, or this place is asked first."""
         top = base.partition(".")[0]
-        if top in self._startup or top in BUILT_IN:
-            return False
         known = reach.graph.unit(top)
+        if top in self._startup or top in LINKED or (known is None and top in BUILT_IN):
+            return False
         if known is None or (known.path is None and reach.graph.unit(base) is None):
             return True
         if unit.found.portions and unit.path is None:  # a directory without __init__ hides no module

@@ -264,3 +264,20 @@ def test_the_chain_of_what_an_added_directory_gives() -> None:
         ("helper (in /opt/lib)", 1, None, "dynamic"),
         ("deep (in /opt/lib)", None, None, "dynamic"),
     ]
+
+
+def test_what_is_linked_into_the_interpreter_is_never_looked_for_in_an_added_directory() -> None:
+    source = f"{HEAD}{IN % 'os.environ[name]'}import _collections, _io, helper\n"
+    found = world("lib", source, {"lib/_collections.py": "", "lib/_io/__init__.py": "", f"{APP}/_io.py": ""})
+    assert found.level("lib/helper.py") == "deferred"
+    for path in ("lib/_collections.py", "lib/_io/__init__.py", f"{APP}/_io.py"):
+        assert found.level(path) == "unreached"
+
+
+def test_what_only_some_interpreters_have_linked_is_looked_for_there_where_this_one_has_a_file_of_it() -> None:
+    source = f"{HEAD}import sys\nsys.path.insert(0, '/lib')\nimport cmath, helper, winreg\n"
+    there = {f"lib/{name}.py": "" for name in ("cmath", "winreg")}
+    linked = world("lib", source, there)
+    assert [linked.level(f"lib/{name}.py") for name in ("cmath", "winreg")] == ["unreached", "deferred"]
+    beside = world("lib", source, {**there, "usr/lib/python3.12/cmath.py": ""})
+    assert beside.level("lib/cmath.py") == "deferred"
