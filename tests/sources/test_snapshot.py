@@ -223,7 +223,7 @@ def test_another_version_of_the_format_is_named(small: Path, tmp_path: Path) -> 
 
 
 def test_facts_of_other_versions_are_named(small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pipeline, "SNAPSHOT_RULES", "kept 99")
+    monkeypatch.setattr(pipeline.images, "SNAPSHOT_RULES", "kept 99")
     with pytest.raises(ImageError, match=r"was made by imgdiff \S+ \(kept .*\), and this is \S+ \(kept 99\)"):
         diff(small, layout(tmp_path / "b"))
 
