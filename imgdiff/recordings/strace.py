@@ -55,6 +55,7 @@ _ELSEWHERE: Mapping[bytes, str] = {
     b"open_by_handle_at": "it opened files by handles",
     b"io_uring_setup": "it can open files through io_uring, of which no log tells",
 }
+_MOST_EARLY = 10_000  # lines of one thread
 _STATS = frozenset((b"stat", b"lstat", b"newfstatat", b"statx", b"stat64", b"fstatat64"))
 
 
@@ -104,6 +105,7 @@ class _Log:
         self._born: dict[int, int] = {}
         self._calls: set[bytes] = set()
         self._strange = 0
+        self._early: dict[int, list[bytes]] = {}  # lines of threads of which no call has told yet whose they are
 
     def line(self, line: bytes) -> None:
         """Take one line."""
@@ -119,6 +121,8 @@ class _Log:
         if ended is None and resumed is None and call is None:
             self._strange += 1  # what a program wrote, where the log is of its stderr
             return
+        if self._waits(thread, line):
+            return
         program = self._program(thread)
         if when is not None:
             program.began = when if program.began is None else program.began
@@ -132,6 +136,28 @@ class _Log:
             self._waiting[thread, call[1]] = call[2].removesuffix(_UNFINISHED)
         elif call is not None:
             self._call(program, call[1], call[2])
+
+    def _waits(self, thread: int, line: bytes) -> bool:
+        """Put a line off: the first ones of a child can stand before the end of the call that made it, and what they
+        are relative to is its parent's. That call's beginning stands before them."""
+        lines = self._early.get(thread)
+        if lines is None:
+            if thread in self._group or thread in self._born or thread in self._current:
+                return False
+            if not any(name in _FORKS for _, name in self._waiting):
+                return False
+            lines = self._early[thread] = []
+        lines.append(line)
+        if len(lines) > _MOST_EARLY:
+            self._take_early(thread)
+        return True
+
+    def _take_early(self, thread: int) -> None:
+        lines = self._early.pop(thread, ())
+        if lines:
+            self._program(thread)  # it is known from here on
+        for line in lines:
+            self.line(line)
 
     def _program(self, thread: int) -> _Program:
         pid = self._group.get(thread, thread)
@@ -260,6 +286,7 @@ class _Log:
             if early is not None:
                 self._programs.remove(early)
                 _merge(program, early)
+            self._take_early(child)
             return
         program.children.append(Started("fork", pid=child))
         self._born[child] = program.pid
@@ -275,6 +302,7 @@ class _Log:
             if first.cwd is None and not first.moved:
                 first.cwd, first.moved = program.cwd, program.moved
             self._descriptors[child] = {**self._descriptors.get(program.pid, {}), **self._descriptors.get(child, {})}
+        self._take_early(child)
 
     def _copy(
         self, program: _Program, name: bytes, arguments: bytes, result: bytes, said: bytes | None, failed: bool
@@ -369,6 +397,8 @@ class _Log:
 
     def finish(self, gaps: Sequence[str]) -> list[RecordedProcess]:
         """Return the processes."""
+        for thread in tuple(self._early):
+            self._take_early(thread)
         calls = frozenset(name for name, calls in _KINDS.items() if calls & self._calls)
         found = []
         for program in self._programs:

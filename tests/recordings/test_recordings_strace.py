@@ -220,3 +220,42 @@ def test_a_log_of_some_calls_alone_covers_nothing() -> None:
 def test_a_process_that_strace_came_to_has_no_beginning() -> None:
     [process] = text('5 openat(AT_FDCWD, "/x", O_RDONLY) = 3', '5 stat("/y", {}) = 0', name="strace.5")
     assert process.start == "unknown"
+
+
+@pytest.mark.parametrize("early", range(6))
+def test_lines_of_a_child_before_the_end_of_the_call_that_made_it_are_relative_to_its_parent(early: int) -> None:
+    child = [
+        '11 openat(3, "inner.txt", O_RDONLY) = 4',
+        '11 openat(AT_FDCWD, "near.txt", O_RDONLY) = 5',
+        "11 clone(child_stack=NULL, flags=SIGCHLD) = 12",
+        '12 newfstatat(3, "looked.txt", {}, 0) = 0',
+        "12 +++ exited with 0 +++",
+        '11 openat(AT_FDCWD, "last.txt", O_RDONLY) = 6',
+    ]
+    parent, first, second = text(
+        '10 execve("/bin/x", ["x"], 0x1) = 0',
+        '10 access("/c", R_OK) = 0',
+        '10 readlink("/c", 0x1, 9) = 1',
+        '10 chdir("/srv") = 0',
+        '10 openat(AT_FDCWD, "below", O_RDONLY|O_DIRECTORY) = 3',
+        "10 clone(child_stack=NULL, flags=SIGCHLD <unfinished ...>",
+        *child[:early],
+        "10 <... clone resumed>) = 11",
+        *child[early:],
+    )
+    assert used(parent, "listed") == {b"/srv/below"}
+    assert used(first, "opened") == {b"/srv/below/inner.txt", b"/srv/near.txt", b"/srv/last.txt"}
+    assert used(second, "sought") == {b"/srv/below/looked.txt"}
+    assert (first.parent, second.parent, second.start, second.ended) == (10, 11, "fork", "exited with 0")
+    assert not [gap for process in (parent, first, second) for gap in process.gaps]
+
+
+def test_early_lines_of_a_child_that_no_call_tells_of_are_read_all_the_same() -> None:
+    parent, child = text(
+        '10 execve("/bin/x", ["x"], 0x1) = 0',
+        "10 clone(child_stack=NULL, flags=SIGCHLD <unfinished ...>",
+        *['11 openat(AT_FDCWD, "/srv/early.txt", O_RDONLY) = 4'] * 10_002,
+        '11 openat(AT_FDCWD, "/srv/late.txt", O_RDONLY) = 4',
+    )
+    assert (parent.pid, child.pid, child.start) == (10, 11, "unknown")
+    assert used(child, "opened") == {b"/srv/early.txt", b"/srv/late.txt"}
