@@ -987,6 +987,7 @@ RecordedHow = Literal[
     "before",  # in sys.modules when the recorder began: in a forked process, inherited
     "sought",  # looked for, or looked at, and not opened
     "listed",  # a directory whose names were read
+    "named",  # mapped by this file name, from a directory that the log does not tell
 ]
 
 
@@ -1021,7 +1022,8 @@ class RecordedProcess(msgspec.Struct, frozen=True):
     not known. ``gaps`` are sentences on what of it could not be seen. ``source`` is the file that it stands in,
     ``place`` what keeps it apart from processes of the same pid (a host, a container). ``role`` is what the user said
     that it is. ``recorder`` is the directory of what recorded it. ``calls`` are the kinds of system calls that a log
-    has (None: it is of none), out of which ``coverage`` follows once all files of the log are read.
+    has (None: it is of none), out of which ``coverage`` follows once all files of the log are read. ``programs`` are
+    those that the loader began in it, one in the place of the other, as it calls them: by their first words.
     """
 
     pid: int | None
@@ -1047,6 +1049,7 @@ class RecordedProcess(msgspec.Struct, frozen=True):
     recorder: bytes | None = None
     role: str | None = None
     calls: frozenset[str] | None = None
+    programs: tuple[str, ...] = ()
 
 
 class Recording(msgspec.Struct, frozen=True):

@@ -12,10 +12,14 @@ STRACE: Final = f"{ROOT}/strace"
 LOADER: Final = "loader"  # strace's own dynamic loader, in its directory
 
 _LOADERS: Final = ("LD_PRELOAD", "LD_AUDIT", "LD_DEBUG")
-# open: what was read; stat, access and readlink: what was looked for; chdir: what a relative name is relative to.
+# open: what was read; stat, access and readlink: what was looked for; chdir: what a relative name is relative to; the
+# rest is rare: other ways to look for a name, and what makes names lead elsewhere.
 _CALLS: Final = (
     "?open,?creat,openat,?openat2,?stat,?lstat,?newfstatat,?statx,?access,faccessat,?faccessat2,?readlink,readlinkat,"
-    "execve,execveat,chdir,fchdir,chroot,getdents64,?fork,?vfork,clone,?clone3"
+    "execve,execveat,chdir,fchdir,chroot,getdents64,?fork,?vfork,clone,?clone3,?stat64,?lstat64,?fstatat64,"
+    "getxattr,lgetxattr,listxattr,llistxattr,statfs,inotify_add_watch,?rename,renameat,?renameat2,?link,linkat,"
+    "?mkdir,mkdirat,?rmdir,?unlink,unlinkat,truncate,"
+    "pivot_root,mount,?move_mount,setns,unshare,name_to_handle_at,open_by_handle_at,?io_uring_setup"
 )
 # -D: the program stays process 1 and gets its signals. -s 0: no string but the names of files is written, so that no
 # word of a command line and nothing that is read or sent can be a secret in it. -y: names of open directories.

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from imgdiff.model import RecordedProcess
+from imgdiff.model import Covers, RecordedProcess
+from imgdiff.recordings._pythons import is_python
 
 Processes = list[RecordedProcess]
 _CALLS = (
@@ -18,6 +19,7 @@ _CALLS = (
     "execve",
 )  # without each of these kinds something was left out of a log of system calls
 _NUMBER = re.compile(r"\.\d+$")
+_ASKS = re.compile(r"\b(?:files|all)\b")  # ld.so(8)
 
 
 def merged(processes: Sequence[RecordedProcess]) -> tuple[RecordedProcess, ...]:
@@ -28,7 +30,7 @@ def merged(processes: Sequence[RecordedProcess]) -> tuple[RecordedProcess, ...]:
     """
     found = _born(_threads(_placed(_covered(list(processes)))))
     found = _joined(found, [each.python is not None for each in found])
-    return tuple(_loaders(_joined(found, [each.start != "unknown" for each in found])))
+    return tuple(_loaders(_began(_joined(found, [each.start != "unknown" for each in found]))))
 
 
 def _covered(processes: Processes) -> Processes:
@@ -95,6 +97,25 @@ def _born(processes: Processes) -> Processes:
     return found
 
 
+def _began(processes: Processes) -> Processes:
+    """Hold the Pythons that the loader began in each pid against those that the recorder saw: one without the recorder
+    may have been there before another one, or behind it."""
+    seen: dict[tuple[str, int | None], int] = {}
+    for each in processes:
+        if each.python is not None and each.start == "exec":
+            seen[each.place, each.pid] = seen.get((each.place, each.pid), 0) + 1
+    found: Processes = []
+    for each in processes:
+        begun = sum(is_python(program) for program in each.programs)
+        missing = 0 if each.python is None else begun - seen.get((each.place, each.pid), 0)
+        if missing > 0:
+            gap = f"the loader began a Python {begun:,} times in it, and {begun - missing:,} were recorded"
+            found.append(msgspec.structs.replace(each, gaps=(*each.gaps, gap)))
+        else:
+            found.append(each)
+    return found
+
+
 def _loaders(processes: Processes) -> Processes:
     """A forked process goes on in its parent's log of the loader, which has no line of it where it loads nothing."""
     covered = {(each.place, each.pid) for each in processes if "libraries" in each.coverage}
@@ -138,11 +159,25 @@ def _joined(processes: Processes, leading: Sequence[bool]) -> Processes:
 
 
 def _with(process: RecordedProcess, more: RecordedProcess) -> RecordedProcess:
+    """Add to a process what another log says of its pid. The loader's log covers a program where it began that one, as
+    its variables asked it to: a script may have cleared them on the way to it."""
+    covered: frozenset[Covers] = more.coverage
+    if process.python is not None and process.start == "exec" and not _told_of(process, more):
+        covered -= {"libraries"}
     return msgspec.structs.replace(
         process,
         files=tuple(dict.fromkeys((*process.files, *more.files))),
         titles=tuple(dict.fromkeys((*process.titles, *more.titles))),
         children=(*process.children, *more.children),
-        coverage=process.coverage | more.coverage,
+        coverage=process.coverage | covered,
         gaps=tuple(dict.fromkeys((*process.gaps, *more.gaps))),
+        programs=(*process.programs, *more.programs),
     )
+
+
+def _told_of(process: RecordedProcess, log: RecordedProcess) -> bool:
+    asked = process.env.get("LD_DEBUG")
+    if process.env and (asked is None or not _ASKS.search(asked)):
+        return False
+    first = process.argv[0] if process.argv else None
+    return not log.programs or any(program == first or is_python(program) for program in log.programs)

@@ -47,6 +47,7 @@ class _Event(msgspec.Struct):
     hostname: str | None = None
     image: str | None = None
     coverage: list[str] | None = None
+    flags: dict[str, Any] | None = None
     env: str | dict[str, Any] | None = None
     recorder: str | None = None
     file: str | None = None
@@ -163,6 +164,8 @@ class _Process:
         if len(self.notes) > _MOST_NOTES:
             gaps.append(f"it notes {len(self.notes):,} things that it could not see")
         gaps += [f"it could not see {note}" for note in list(self.notes)[:_MOST_NOTES]]
+        if start.how == "exec" and (start.flags or {}).get("no_site"):
+            gaps.append("Python began without site (-S), and what ran until it was imported all the same is not known")
         kind: Literal["exec", "fork", "unknown"] = "unknown"
         if start.how == "exec":
             kind = "exec"

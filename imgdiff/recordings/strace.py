@@ -45,12 +45,16 @@ _LOOKS_AT = frozenset(
 )
 _TWO = frozenset((b"rename", b"link", b"symlink", b"renameat", b"renameat2", b"linkat"))  # paths
 _OPENS = frozenset((b"open", b"openat", b"openat2", b"creat"))
+_EXECS = frozenset((b"execve", b"execveat"))
 _FORKS = frozenset((b"clone", b"clone3", b"fork", b"vfork"))
+# Links that lead anywhere (proc(5)): what stands behind one is the name of another file.
+_MAGIC = re.compile(rb"/proc/(self|thread-self|\d+)/(?:task/\d+/)?(root|cwd|fd/(\d+))(/.*)?", re.DOTALL)
 _COPIES = frozenset((b"dup", b"dup2", b"dup3", b"fcntl", b"fcntl64"))
 _ELSEWHERE: Mapping[bytes, str] = {
     b"chroot": "it changed its root directory",
     b"pivot_root": "it changed its root directory",
     b"mount": "it mounted something",
+    b"move_mount": "it mounted something",
     b"setns": "it went into another namespace",
     b"open_by_handle_at": "it opened files by handles",
     b"io_uring_setup": "it can open files through io_uring, of which no log tells",
@@ -181,7 +185,7 @@ class _Log:
         self._calls.add(name)
         found = _RESULT.search(rest)
         if found is None:
-            if name in _OPENS or name in _LOOKS or name in _LOOKS_AT or name in _FORKS or name == b"execve":
+            if name in _OPENS or name in _LOOKS or name in _LOOKS_AT or name in _FORKS or name in _EXECS:
                 program.gaps["some of its calls are cut off"] = None
             return
         arguments, result, said, failed = rest[: found.start()], found[1], found[2], found[3] is not None
@@ -210,10 +214,13 @@ class _Log:
         path = _plain(text)
         if not path:
             return None
+        directory = base if base is not None else program.cwd
+        magic = _MAGIC.fullmatch(path if path.startswith(b"/") else (directory or b"").rstrip(b"/") + b"/" + path)
+        if magic is not None and magic[4]:
+            return self._through(program, magic, how)
         if path.startswith(b"/"):
             program.files.add(path, how)
             return path
-        directory = base if base is not None else program.cwd
         if directory is None and program.moved:
             program.gone += 1
             return None
@@ -223,6 +230,21 @@ class _Log:
             return None
         program.files.add(path, how, cwd=directory)
         return directory.rstrip(b"/") + b"/" + path
+
+    def _through(self, program: _Program, magic: re.Match[bytes], how: RecordedHow) -> bytes | None:
+        """Note a path behind one of the links that the kernel makes for a process (proc(5))."""
+        own = not magic[1].isdigit() or int(magic[1]) == program.pid
+        base: bytes | None = b"/" if magic[2] == b"root" else None
+        if magic[2] == b"cwd" and own:
+            base = program.cwd
+        elif magic[3] is not None and own:
+            base = self._descriptors.get(program.pid, {}).get(magic[3])
+        if base is None:
+            program.gone += 1
+            return None
+        path = base.rstrip(b"/") + magic[4]
+        program.files.add(path, how)
+        return path
 
     def _base(self, program: _Program, arguments: bytes) -> tuple[bytes | None, bytes, bool]:
         """Return the directory that a call's path is relative to, the rest of its arguments, and whether it is known.
@@ -257,6 +279,8 @@ class _Log:
         path = self._seen(program, text[1], base, how)
         if not failed:
             opened = path if said is None else _plain(said)
+            if opened is not None and opened != path and opened.startswith(b"/"):
+                program.files.add(opened, how)  # where the path led to then, whatever it leads to in the image
             if opened is not None:
                 self._descriptors.setdefault(program.pid, {})[result] = opened
 
@@ -329,14 +353,34 @@ class _Log:
         if text is None:
             return
         path = self._seen(program, text[1], None, "sought" if failed else "mapped")
-        if failed:
+        if not failed:
+            self._becomes(program, path if path is not None else _plain(text[1]), arguments[text.end() :])
+
+    def _exec_at(self, program: _Program, arguments: bytes, result: bytes, said: bytes | None, failed: bool) -> None:
+        """execveat(2): relative to a descriptor, or, with an empty path, the descriptor's own file (fexecve)."""
+        del result, said
+        base, rest, known = self._base(program, arguments)
+        text = _STRING.search(rest)
+        if text is None:
             return
+        if not known and not text[1].startswith(b"/"):
+            program.gone += 1
+            path: bytes | None = None
+        elif text[1] or base is None:
+            path = self._seen(program, text[1], base, "sought" if failed else "mapped")
+        else:
+            path = self._seen(program, base, None, "sought" if failed else "mapped")
+        if not failed:
+            self._becomes(program, path or _plain(text[1]), rest[text.end() :])
+
+    def _becomes(self, program: _Program, path: bytes, words: bytes) -> None:
+        """Another program goes on in the place of this one."""
         parent = program.parent
         after = _Program(program.pid, parent, "exec", program.cwd, self._room)
-        after.executable = _text(path if path is not None else _plain(text[1]))
-        after.argv = tuple(_text(_plain(each[1])) for each in _STRING.finditer(arguments[text.end() :]))
+        after.executable = _text(path)
+        after.argv = tuple(_text(_plain(each[1])) for each in _STRING.finditer(words))
         after.began = program.last
-        after.files.add(path if path is not None else _plain(text[1]), "mapped")
+        after.files.add(path, "mapped")
         if program.start == "exec":
             program.children.append(Started("replace", after.executable, after.argv, program.pid))
         else:  # strace's own start of it, or a child on its way to another program
@@ -385,6 +429,7 @@ class _Log:
 
     _handlers: Mapping[bytes, Callable[[_Log, _Program, bytes, bytes, bytes | None, bool], None]] = {
         b"execve": _exec,
+        b"execveat": _exec_at,
         b"chdir": _chdir,
         b"fchdir": _fchdir,
         b"getcwd": _getcwd,
@@ -417,7 +462,7 @@ _KINDS: Mapping[str, frozenset[bytes]] = {
     "stat": _STATS,
     "access": frozenset((b"access", b"faccessat", b"faccessat2")),  # the loader asks for /etc/ld.so.preload
     "readlink": frozenset((b"readlink", b"readlinkat")),  # Python asks where it lies
-    "execve": frozenset((b"execve",)),
+    "execve": _EXECS,
 }
 
 

@@ -41,6 +41,7 @@ _argv = []  # type: list[str]
 _tool = -1  # of sys.monitoring
 _disable = getattr(getattr(sys, "monitoring", None), "DISABLE", None)
 _LATER = 1000
+_lost = [0]  # how many more there were
 
 
 def _hook(event: str, args: "tuple[Any, ...]", handler_of: "Any" = events.HANDLERS.get) -> None:
@@ -55,15 +56,20 @@ def _hook(event: str, args: "tuple[Any, ...]", handler_of: "Any" = events.HANDLE
         if _in_the_middle():
             if len(_later) < _LATER:
                 _later.append((event, args))
+            else:
+                _lost[0] += 1
             return
     try:
         files.busy[ident] = True
         if events.state.pid != posix.getpid():
-            _begin("fork")  # a fork that Python was not told of
+            _begin("fork", told=False)
         if events.state.due or time.monotonic() > events.state.look:
             events.look()
         handler(args)
         events.look_at_name()
+        if _lost[0]:
+            events.note("events of a signal's handler", "%d came while the recorder worked" % _lost[0])
+            _lost[0] = 0
         while _later:
             held = _later[0]
             events.HANDLERS[held[0]](held[1])
@@ -132,22 +138,23 @@ def _command_line() -> "list[str]":
         return []
 
 
-def _begin(how: str, loaded: "Sequence[tuple[str, object]]" = ()) -> None:
-    """Begin a file for this process: who it is, what it has loaded, what is mapped."""
+def _begin(how: str, loaded: "Sequence[tuple[str, object]]" = (), told: bool = True) -> None:
+    """Begin a file for this process: who it is, what it has loaded, what is mapped. ``told`` is False for a fork that
+    Python was not told of: what ran in it until now was not seen."""
     before = events.state
     events.state = state = events.State()
     forked = how == "fork"
     parent = posix.getppid()
     if forked:
         before.output.close()  # the parent has it open under a number of its own
-        parent, state.name = before.pid, before.name
+        parent, state.name, state.root = before.pid, before.name, before.root
     now = time.time()
     host = posix.uname().nodename
     safe = "".join([char if char.isalnum() or char in "-_." else "_" for char in host]) or "host"
     name = "%s-%d-%d.jsonl" % (safe, state.pid, int(now * 1_000_000_000))
     state.output = files.Output(_directory.rstrip("/") + "/" + name, state.begun)
     state.title = events.own_title()
-    functions = forked and _watch_functions()
+    functions = forked and _watch_functions() and told
     state.output.put((_start(how, now, host, parent, functions) + "\n").encode("ascii"))
     for name, module in loaded:
         spec = events.spec_of(module)
@@ -157,6 +164,10 @@ def _begin(how: str, loaded: "Sequence[tuple[str, object]]" = ()) -> None:
         cached = getattr(spec, "cached", None)
         cached = cached if isinstance(cached, str) else None
         events.line("module", name=name, file=file, cached=cached, before=True, sha256=digest)
+    for file in [] if forked else files.held():
+        if not file.startswith(state.output.path.rpartition("/")[0] + "/"):
+            events.line("open", file=file, mode="r")
+            state.opened.add(file)
     events.look_at_maps()
     if functions:
         frame = sys._getframe(1)  # what was running when it forked goes on in the child
@@ -261,7 +272,8 @@ def _started(file: str) -> None:
     seen = events.state.functions
     if file in seen or file[:1] in ("<", "") or file.startswith(_SELF) or len(seen) >= events.LIMIT:
         return
-    events.line("function", file=files.absolute(file))
+    for path in events.moved.get(file) or [file]:
+        events.line("function", file=files.absolute(path))
     seen.add(file)
 
 

@@ -13,9 +13,16 @@ if False:  # for type checkers; typing would be loaded for no other reason
 
 LIMIT = 200_000  # files of one kind that a process names
 _EVERY = 2.0  # seconds between two looks at what raises no event
-_KERNEL = ("/proc/", "/sys/", "/dev/")
 _MAPPED_ELSEWHERE = ("/memfd:", "/dev/", "/SYSV", "/anon_hugepage", "/[aio]")
 _CODE, _SPEC = type((lambda: 0).__code__), type(sys.__spec__)
+
+
+def _root() -> "tuple[object, ...]":
+    found = posix.stat("/")
+    try:
+        return found.st_dev, found.st_ino, posix.readlink("/proc/self/ns/mnt")
+    except OSError:
+        return found.st_dev, found.st_ino
 
 
 class State:
@@ -35,10 +42,12 @@ class State:
         self.due = False  # a library was asked for, and the maps are to be read
         self.look = self.begun + _EVERY
         self.title = self.name = ""
+        self.root = _root()  # what paths are told from, and which mounts are seen
 
 
 state = State()
 here = ""  # the recorder's own directory
+moved = {}  # type: dict[str, list[str]]  # file names of code -> where its module really lies
 
 
 def line(event: str, **more: object) -> None:
@@ -85,7 +94,8 @@ def _on_exec(args: "tuple[Any, ...]") -> None:
     file = code.co_filename
     if file in state.executed or file[:1] in ("<", ""):
         return
-    path = files.absolute(file)
+    look_at_root()
+    path = files.behind(files.absolute(file))
     name, origin = _running(file)
     if origin is not None and origin != path and (origin[-4:] == ".pyc" or not files.is_file(path)):
         path = files.absolute(origin)  # a .pyc without source has the name that its build gave it
@@ -94,8 +104,11 @@ def _on_exec(args: "tuple[Any, ...]") -> None:
     if len(state.executed) >= LIMIT:
         note("more executed files than %d" % LIMIT, "the recorder keeps no more names")
         return
-    moved = {"origin": path} if path == origin and path != files.absolute(file) else {}
-    line("exec", file=path, sha256=files.digest(path), name=name, **moved)
+    elsewhere = {}
+    if path == origin and path != files.absolute(file):
+        elsewhere["origin"] = path
+        moved.setdefault(file, []).append(path)  # its functions have the other name, too
+    line("exec", file=path, sha256=files.digest(path), name=name, **elsewhere)
     state.executed.add(path)  # only now: a signal's handler may have ended this with an error before
 
 
@@ -136,9 +149,11 @@ def _on_open(args: "tuple[Any, ...]") -> None:
     if type(path) is str and path in state.opened:
         return
     file = files.text(path)
-    if not file or file.startswith(_KERNEL) or "\0" in file:
+    if not file or "\0" in file:
         return
-    file = files.absolute(file)
+    file = files.behind(files.absolute(file))
+    if files.kernels(file):
+        return
     if isinstance(mode, str):
         reads = "r" in mode or "+" in mode
     elif isinstance(flags, int):
@@ -240,11 +255,18 @@ def look() -> None:
     """Read the maps and the title, and write what is new."""
     state.look = time.monotonic() + _EVERY
     state.due = False
+    look_at_root()
     look_at_maps()
     title = own_title()
     if title != state.title:
         state.title = title
         line("title", title=title)
+
+
+def look_at_root() -> None:
+    """Note a change of what names lead to: a chroot, other mounts."""
+    if state.root != _root():
+        note("files by their names", "it changed its root directory, or the mounts that it sees")
 
 
 def look_at_maps() -> None:

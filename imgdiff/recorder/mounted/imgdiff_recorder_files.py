@@ -13,6 +13,7 @@ _NUMBERS = (1000, 1001, 1007, 250, 251, 100, 60)  # of descriptors that no progr
 O_READ = posix.O_RDONLY | posix.O_CLOEXEC | posix.O_NONBLOCK | posix.O_NOCTTY
 _O_WRITE = posix.O_WRONLY | posix.O_APPEND | posix.O_CREAT | posix.O_CLOEXEC | posix.O_NOCTTY
 _REGULAR, _FORMAT = 0o100000, 0o170000
+_KERNEL = ("/proc/", "/sys/", "/dev/")
 _BAD_NUMBER = 9  # EBADF
 
 busy = {}  # type: dict[int, object]  # by thread: True while the recorder works, or the path that it opens itself
@@ -177,6 +178,43 @@ def text(path: object) -> str:
 def absolute(path: str) -> str:
     """Return a path from the root. Raises OSError where the working directory is gone."""
     return path if path[:1] == "/" else posix.getcwd().rstrip("/") + "/" + path
+
+
+def kernels(path: str) -> bool:
+    """Tell whether the kernel makes what has this name: /dev/shm has files as any other directory."""
+    return path.startswith(_KERNEL) and not path.startswith("/dev/shm/")  # noqa: S108  nothing is written there
+
+
+def behind(path: str) -> str:
+    """Return where a name that the kernel makes leads: /proc/self/fd/3, /proc/self/root/x; the name itself where that
+    is no file of another name, or is not to be had. Raises OSError."""
+    if not kernels(path) or not is_file(path):
+        return path
+    fd = opened(path, posix.O_PATH | posix.O_CLOEXEC)
+    try:
+        found = posix.readlink("/proc/self/fd/%d" % fd)
+    finally:
+        posix.close(fd)
+    return path if found[:1] != "/" or found[-10:] == " (deleted)" else found
+
+
+def held() -> "list[str]":
+    """Return the files that this process was started with open for reading (``python < script.py``)."""
+    found = []
+    try:
+        numbers = posix.listdir("/proc/self/fd")
+    except OSError:
+        return []
+    for number in numbers:
+        try:
+            path = posix.readlink("/proc/self/fd/" + number)
+            if path[:1] == "/" and not kernels(path) and is_file(path):
+                flags = read("/proc/self/fdinfo/" + number).partition(b"flags:")[2].split()[0]
+                if int(flags, 8) & 3 != posix.O_WRONLY:
+                    found.append(path)
+        except (OSError, ValueError, IndexError):
+            continue
+    return sorted(set(found))
 
 
 def is_file(path: str) -> bool:

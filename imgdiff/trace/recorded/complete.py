@@ -12,6 +12,8 @@ from imgdiff.trace.recorded.family import Roles, is_helper, is_python, is_tracke
 
 SETTLING: tuple[Covers, ...] = ("python", "origins", "libraries", "syscalls")
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "busybox", "zsh"})
+# Programs that start others out of sight, or go on as them: of what one did last, the loader's log tells nothing.
+_DROPPERS = frozenset({"env", "sudo", "su", "runuser", "doas", "chroot", "nsenter", "unshare", "setpriv", "login"})
 _PLAIN = re.compile(r"[\w./+:=,@%-]+(?: +[\w./+:=,@%-]+)*")  # words alone: no operator, expansion or quote
 _MOST = 3  # reasons of one kind that are said
 
@@ -51,6 +53,9 @@ class Completeness:
         if is_helper(process) and "libraries" in process.coverage:
             for gap in process.gaps:
                 self._blame(candidates, f"of {who} not all is known: {gap}", ("libraries",))
+            last = process.programs[-1] if process.programs else process.executable or ""
+            if last.rpartition("/")[2] in _DROPPERS and "syscalls" not in process.coverage:
+                self._blame(candidates, f"{last} ran as {who}, and may have started others out of the recorder's sight")
             return
         if len(candidates) != 1:
             self._blame(candidates, f"{who} could be of several roles")
@@ -110,6 +115,10 @@ class Completeness:
         affected = frozenset(role for index in members for role in self._roles.candidates[index])
         who = name_of(self._processes[members[0]])
         children = [(child, self._processes[index]) for index in members for child in self._processes[index].children]
+        alone = [index for index in members if index not in before]
+        if len(alone) > 1:
+            reason = f"several processes have the pid {pid}, so that whose children are whose is not known"
+            self._blame(self._with_children(affected), reason)
         if any("syscalls" in self._processes[index].coverage for index in members):
             self._followed(place, who, affected, [child for child, _ in children])
             return
@@ -135,10 +144,6 @@ class Completeness:
         followed = sum(index in before for index in members)
         if begun > followed:
             self._blame(self._with_children(affected), f"{who} went on as another program, which was not recorded")
-        alone = [index for index in members if index not in before]
-        if len(alone) > 1:
-            reason = f"several processes have the pid {pid}, so that whose children are whose is not known"
-            self._blame(self._with_children(affected), reason)
 
     def _followed(self, place: str, who: str, affected: frozenset[str], children: Sequence[Started]) -> None:
         """Where system calls were recorded, each child is followed, and its pid known. What Python says of children is

@@ -146,9 +146,7 @@ class Roles:
         )
 
     def _could_be(self, role: ProfileRole, process: RecordedProcess, index: int) -> bool:
-        """Tell whether an untitled process could be a child of this role: multiprocessing's, with the role's roots."""
-        if role.spawned and not _is_multiprocessing(process):
-            return False
+        """Tell whether an untitled process could be one of this role: with the role's roots, whoever started it how."""
         if is_tracker(process) or (role.titles and process.titles):
             return False  # a process of the role bears its name
         return self.roots_ran(role, self._uses[index])

@@ -107,7 +107,7 @@ def _fit(recording: Recording, places: Places) -> Fit:
     for process in recording.processes:
         digests = process.python is not None
         for file in process.files:
-            if file.how in ("sought", "listed") or not file.path or recorders(process, file.path, places.tree):
+            if file.how in ("sought", "listed", "named") or not file.path or recorders(process, file.path, places.tree):
                 continue
             place = places.find(file.path, file.cwd if file.cwd is not None else process.cwd)
             if place is None or (place.path, file.digest) in seen:

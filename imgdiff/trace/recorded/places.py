@@ -8,6 +8,7 @@ from imgdiff.model import MAX_LINKS, RecordedProcess, Tree
 from imgdiff.trace.world import module_file
 
 _KERNEL = (b"proc", b"sys", b"dev")
+_MEMORY = b"dev/shm/"  # files as any others, in memory
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -32,9 +33,7 @@ class Places:
         known = self._known.get(full)
         if known is None:
             known = self._known[full] = self._walk(full)
-        if known.path.split(b"/", 1)[0] in _KERNEL:
-            return None
-        return known
+        return None if kernels(known.path) else known
 
     def _walk(self, full: bytes) -> Found:
         """Follow links as path_resolution(7), and go on by name alone behind what is not there."""
@@ -73,6 +72,23 @@ class Places:
             for name, group in self.tree.hardlinks.items():
                 self._groups.setdefault(group, []).append(name)
         return list(dict.fromkeys((path, *self._groups.get(first, ()))))
+
+    def called(self, path: bytes) -> set[bytes]:
+        """Return the file names by which a file can be had: its own, its hard links', and those of links to it."""
+        if not hasattr(self, "_links"):
+            self._links: dict[bytes, set[bytes]] = {}
+            for name, entry in self.tree.entries.items():
+                end = self.tree.resolve(name) if entry.type == "symlink" else None
+                if end is not None:
+                    self._links.setdefault(end, set()).add(name.rpartition(b"/")[2])
+        names = self.names(path)
+        found = {name.rpartition(b"/")[2] for name in names}
+        return found.union(*(self._links.get(name, ()) for name in names))
+
+
+def kernels(path: bytes) -> bool:
+    """Tell whether the kernel makes what lies at a canonical path."""
+    return path.split(b"/", 1)[0] in _KERNEL and not path.startswith(_MEMORY)
 
 
 def is_module(path: bytes) -> bool:

@@ -103,6 +103,8 @@ class Run:
             return False
         if found.inherits(self.places, path) and not (dormant and found.watched and is_module(path)):
             return False
+        if is_shared_object(path) and found.may_map(self.places, path):
+            return False
         return not named or not self._named(found, path)
 
     def _named(self, found: Used, path: bytes) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from imgdiff.model import FileEntry, How, RecordedFile, RecordedProcess, RoleTrace
-from imgdiff.trace.recorded.places import Places, is_module, module_key, recorders
+from imgdiff.trace.recorded.places import Found, Places, is_module, module_key, recorders
 from imgdiff.trace.world import is_shared_object
 
 RANK: Mapping[How, int] = {"executed": 3, "mapped": 2, "opened": 1}
@@ -19,7 +19,8 @@ class Used:
     seen to start, ``watched`` is True where every process with such files would have shown function starts.
     ``touched`` is every path that was named in any way, found or not, links that names went through included;
     ``listed`` are directories whose names were read. ``outside`` are names that the image does not have, with how they
-    were used. ``names`` are modules by name.
+    were used. ``names`` are modules by name, ``libraries`` are libraries of which only the file name is
+    known.
     """
 
     def __init__(self) -> None:
@@ -31,7 +32,7 @@ class Used:
         self.listed: set[bytes] = set()
         self.outside: dict[bytes, How] = {}
         self.names: set[str] = set()
-        self.started: set[bytes] = set()
+        self.libraries: set[bytes] = set()
 
     def add(self, path: bytes, how: How) -> None:
         """Note that a file was used."""
@@ -53,6 +54,7 @@ class Used:
         self.touched |= other.touched
         self.listed |= other.listed
         self.names |= other.names
+        self.libraries |= other.libraries
 
     def everything(self) -> set[bytes]:
         """Return all that is in memory: what was used, and what was inherited."""
@@ -81,6 +83,10 @@ class Used:
     def mentions(self, places: Places, path: bytes) -> bool:
         """Tell whether a path was named in any way, under any of its names."""
         return any(name in self.touched for name in places.names(path))
+
+    def may_map(self, places: Places, path: bytes) -> bool:
+        """Tell whether a library at a path could be one of which only the file name is known, under any name of it."""
+        return bool(self.libraries) and not self.libraries.isdisjoint(places.called(path))
 
 
 def _stronger(table: dict[bytes, How], path: bytes, how: How) -> None:
@@ -160,6 +166,9 @@ _HOW: Mapping[str, How] = {"executed": "executed", "mapped": "mapped", "opened":
 
 
 def _take(found: Used, file: RecordedFile, process: RecordedProcess, places: Places, named: _Named) -> None:
+    if file.how == "named":
+        found.libraries.add(file.path)
+        return
     if file.name is not None and file.how in ("executed", "before", "mapped"):
         found.names.add(file.name)
     path = file.path
@@ -171,8 +180,14 @@ def _take(found: Used, file: RecordedFile, process: RecordedProcess, places: Pla
     if recorders(process, path, places.tree):
         return
     place = places.find(path, file.cwd if file.cwd is not None else process.cwd)
-    if place is None:
-        return
+    if place is not None:
+        _place(found, file, place, process, places.tree.get(place.path) if place.there else None)
+    elif file.how in ("executed", "started") or (file.how == "mapped" and path.startswith(b"/proc/")):
+        # behind a descriptor: which file that was is not known
+        _stronger(found.outside, path.strip(b"/"), "executed")
+
+
+def _place(found: Used, file: RecordedFile, place: Found, process: RecordedProcess, entry: FileEntry | None) -> None:
     how = _HOW.get(file.how)
     if file.how == "before":
         if process.start == "fork":
@@ -185,11 +200,11 @@ def _take(found: Used, file: RecordedFile, process: RecordedProcess, places: Pla
         found.listed.add(place.path)
     if how is None:
         return
-    if place.there and _is_file(places.tree.get(place.path)):
+    if place.there and _is_file(entry):
         found.add(place.path, how)
         for link in place.links:
             _stronger(found.how, link, how)
-    elif not place.there and not (file.how == "before" and path.endswith(b".pyc")):
+    elif not place.there and not (file.how == "before" and file.path.endswith(b".pyc")):
         _stronger(found.outside, place.path, how)
         if is_module(place.path):  # a source that is not there may have been run from its bytecode
             _stronger(found.modules, module_key(place.path), how)

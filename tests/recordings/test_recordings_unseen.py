@@ -1,0 +1,183 @@
+"""Recordings that look complete and are not: whatever could have gone unseen leaves the claim open."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import imgdiff
+from imgdiff.model import Report
+from tests.recordings.made import event, start, write
+from tests.recordings.test_recordings_settle import BASE, LATER, LIBRARY, LOADER, OTHER, SETTINGS, WHOLE, Pair, engine
+from tests.support.command import PYTHON
+from tests.support.images import Member
+
+PYTHON_ENV = {"LD_DEBUG": "files", "LD_DEBUG_OUTPUT": "/imgdiff/out/ld"}
+SHELL = (
+    "     5:\tcalling init: /lib64/ld-linux-x86-64.so.2",
+    "     5:\tinitialize program: /bin/sh",
+    "     5:\ttransferring control: /bin/sh",
+)
+ISOLATED = ("     5:\tcalling init: /lib/x.so", "     5:\tinitialize program: python3.11")
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Pair:
+    return Pair(tmp_path, {"srv/app/helper.py": b"X = 2\n"}, engine(LATER))
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Pair:
+    return Pair(tmp_path, {LIBRARY: OTHER}, BASE)
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Pair:
+    return Pair(tmp_path, {SETTINGS: b'{"scale": 3}\n'}, BASE)
+
+
+def run(pair: Pair, tmp_path: Path, *processes: list[dict[str, Any]], **logs: tuple[str, ...]) -> Report:
+    """Compare with a run of several processes, each of which ran the app's main module; logs by their file's name."""
+    data = PYTHON["srv/app/__main__.py"]
+    ran = event("exec", file="/srv/app/__main__.py", sha256=hashlib.sha256(data or b"").hexdigest(), name=None)
+    directory = write(tmp_path / "run", *([first, ran, *rest] for first, *rest in processes))
+    for name, lines in logs.items():
+        (directory / name.replace("_", ".")).write_text("".join(f"{line}\n" for line in lines))
+    a, b = (str(tmp_path / side) for side in "ab")
+    return imgdiff.diff(a, b, traces=[str(directory)], cache=False, jobs=1)
+
+
+def app(pid: int, parent: int = 0, **more: Any) -> dict[str, Any]:
+    coverage = ["python", "origins", "open", "maps"]
+    return start(pid, parent, executable="/usr/bin/python3.11", coverage=coverage, argv=["python3.11", "x"], **more)
+
+
+# The loader's log ----------------------------------------------------------------------------------------------------
+
+
+def test_a_python_without_the_recorder_behind_a_shell_is_seen(module: Pair, tmp_path: Path) -> None:
+    """``sh -c 'exec python -I ...'``: one pid, one file of the loader; its child alone was recorded."""
+    assert run(module, tmp_path, [app(6, 5)], ld_5=SHELL).verdict.outcome == "killed"
+    assert run(module, tmp_path, [app(6, 5)], ld_5=(*SHELL, *ISOLATED)).verdict.outcome == "undecided"
+
+
+def test_a_python_that_calls_itself_otherwise_is_seen(module: Pair, tmp_path: Path) -> None:
+    server = ("     5:\tinitialize program: /opt/server", "     5:\tcalling init: /usr/lib/libpython3.11.so.1.0")
+    assert run(module, tmp_path, [app(6, 5)], ld_5=server[:1]).verdict.outcome == "killed"
+    assert run(module, tmp_path, [app(6, 5)], ld_5=server).verdict.outcome == "undecided"
+
+
+def test_a_python_without_the_recorder_that_went_on_as_another_is_seen(module: Pair, tmp_path: Path) -> None:
+    assert run(module, tmp_path, [app(5)], ld_5=(*SHELL, *ISOLATED)).verdict.outcome == "killed"
+    assert run(module, tmp_path, [app(5)], ld_5=(*ISOLATED, *ISOLATED)).verdict.outcome == "undecided"
+
+
+def test_the_loaders_log_of_a_shell_covers_no_python_behind_it(library: Pair, tmp_path: Path) -> None:
+    """A script that cleared LD_DEBUG, and went on as Python."""
+    assert run(library, tmp_path, [app(5)], ld_5=(*SHELL, *ISOLATED)).verdict.outcome == "killed"
+    assert run(library, tmp_path, [app(5)], ld_5=SHELL).verdict.outcome == "undecided"
+    asked, cleared = app(5, env=PYTHON_ENV), app(5, env={"PATH": "/bin"})
+    assert run(library, tmp_path, [asked], ld_5=(*SHELL, *ISOLATED)).verdict.outcome == "killed"
+    assert run(library, tmp_path, [cleared], ld_5=(*SHELL, *ISOLATED)).verdict.outcome == "undecided"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "     5:\tfile=libplug.so [0];  generating link map",  # and no line that says from where
+        "     5:\tcalling init: ./libplug.so",
+        "     5:\tfile=./libplug.so [0];  generating link map",
+        "     5:\tcalling init: /proc/self/fd/9",
+        "     5:\tfile=/memfd:x [0];  generating link map",
+        "     5:\tcalling in",
+        "libplug.so",
+    ],
+)
+def test_a_library_that_may_have_been_mapped_is_not_settled(library: Pair, line: str) -> None:
+    assert library.diff(loader=LOADER).verdict.outcome == "killed"
+    outcome = library.diff(loader=(*LOADER, line)).verdict.outcome
+    assert outcome == ("killed" if line.endswith("calling in") else "undecided")
+
+
+def test_other_names_of_a_library_are_the_library(tmp_path: Path) -> None:
+    link = Member("usr/lib/libplug.so.1", type="symlink", target="libplug.so")
+    pair = Pair(tmp_path, {LIBRARY: OTHER}, {**BASE, "opt/libplug.so.1": OTHER}, (link,))
+    assert pair.diff(loader=LOADER).verdict.outcome == "killed"
+    named = "     5:\tfile=libplug.so.1 [0];  generating link map"
+    assert pair.diff(loader=(*LOADER, named)).verdict.outcome == "undecided"
+    told = "     5:\tcalling init: /opt/libplug.so.1"
+    assert pair.diff(loader=(*LOADER, named, told)).verdict.outcome == "killed"
+
+
+@pytest.mark.parametrize("program", ["env", "/usr/bin/sudo", "su", "/usr/sbin/chroot"])
+def test_programs_that_take_the_recorder_away_are_seen(module: Pair, tmp_path: Path, program: str) -> None:
+    one = (f"     9:\tinitialize program: {program}",)
+    then = (*one, "     9:\tinitialize program: /bin/cat")
+    assert run(module, tmp_path, [app(5)], ld_9=then).verdict.outcome == "killed"
+    assert run(module, tmp_path, [app(5)], ld_9=one).verdict.outcome == "undecided"
+
+
+# Several runs, several processes -------------------------------------------------------------------------------------
+
+
+def test_two_runs_in_one_directory(settings: Pair, tmp_path: Path) -> None:
+    """A container that was started again: the same host and pids, and strace wrote its log anew."""
+    lines = tuple(line.removeprefix("5 ") for line in WHOLE)
+    first, again = app(5), {**app(5), "time": start(5)["time"] + 100}
+    assert run(settings, tmp_path, [first], strace_5=lines).verdict.outcome == "killed"
+    assert run(settings, tmp_path, [first], [again], strace_5=lines).verdict.outcome == "undecided"
+
+
+def test_a_clock_that_was_set_back_settles_no_more(module: Pair, tmp_path: Path) -> None:
+    spawn = event("spawn", call="subprocess.Popen", executable="/usr/bin/python3.11", argv=["python3.11"], env="own")
+    child = {**app(6, 5), "time": start(5)["time"] - 1000}
+    assert run(module, tmp_path, [app(5), spawn], [child]).verdict.outcome == "killed"
+    fork = {**child, "how": "fork"}
+    assert run(module, tmp_path, [app(5), event("fork")], [fork]).verdict.outcome == "undecided"
+
+
+# What ran from nowhere -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("file", ["/dev/shm/cache/x.py", "/proc/self/fd/9", "/dev/fd/63"])
+def test_code_that_is_in_no_image_is_a_blindspot(module: Pair, file: str) -> None:
+    assert module.diff().verdict.outcome == "killed"
+    report = module.diff(event("exec", file=file, sha256="ab" * 32, name=None))
+    assert report.verdict.outcome == "undecided"
+    assert any((spot.path or b"").decode() == file[1:] for spot in report.blindspots)
+
+
+def test_a_python_whose_site_came_late_has_not_seen_all(module: Pair, tmp_path: Path) -> None:
+    """``python -S``, with ``import site`` in the middle of the program."""
+    assert run(module, tmp_path, [app(5, flags={"no_site": 0})]).verdict.outcome == "killed"
+    assert run(module, tmp_path, [app(5, flags={"no_site": 1})]).verdict.outcome == "undecided"
+
+
+# System calls --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '5 openat(AT_FDCWD, "/proc/self/root/etc/app/settings.json", O_RDONLY) = 3',
+        '5 newfstatat(AT_FDCWD, "/proc/5/root/etc/app/settings.json", {}, 0) = 0',
+        '5 openat(AT_FDCWD</proc/self>, "root/etc/app/settings.json", O_RDONLY) = 3',
+        '5 newfstatat(AT_FDCWD, "/proc/self/fd/7/settings.json", {}, 0) = 0',
+        '5 newfstatat(AT_FDCWD, "/proc/1/cwd/settings.json", {}, 0) = 0',
+        '5 openat(AT_FDCWD, "/link", O_RDONLY) = 3</etc/app/settings.json>',
+        '5 execveat(7</etc/app/settings.json>, "", ["x"], 0x1 /* 0 vars */, AT_EMPTY_PATH) = 0',
+        '5 execveat(7</etc/app>, "settings.json", ["x"], 0x1 /* 0 vars */, 0) = 0',
+        '5 execveat(7, "settings.json", ["x"], 0x1 /* 0 vars */, 0) = -1 ENOEXEC (Exec format error)',
+        '5 execveat(7, "", ["x"], 0x1 /* 0 vars */, AT_EMPTY_PATH',
+        '5 move_mount(5, "", AT_FDCWD, "/etc", MOVE_MOUNT_F_EMPTY_PATH) = 0',
+        "5 setns(3, CLONE_NEWNS) = 0",
+        "5 unshare(CLONE_NEWNS) = 0",
+        '5 pivot_root(".", ".") = 0',
+    ],
+)
+def test_other_ways_to_a_file_are_seen_in_a_log_of_system_calls(settings: Pair, line: str) -> None:
+    assert settings.diff(strace=WHOLE).verdict.outcome == "killed"
+    assert settings.diff(strace=(*WHOLE, line)).verdict.outcome != "killed"
