@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Literal, Protocol, Self
+from typing import Any, BinaryIO, Final, Literal, Protocol, Self
 
 import msgspec
 
@@ -285,6 +285,9 @@ class LayerIndex(msgspec.Struct, frozen=True):
     blindspots: tuple[Blindspot, ...] = ()
     size: int = 0
     believed: BelievedContents | None = None
+
+
+ENTRY: Final = "entry"  # what the blindspot is called of an entry that leads to nothing that could be traced
 
 
 class Blindspot(msgspec.Struct, frozen=True):

@@ -11,6 +11,7 @@ from typing import Literal
 import msgspec
 
 from imgdiff.model import (
+    ENTRY,
     LEVELS,
     Bears,
     Blindspot,
@@ -364,9 +365,12 @@ def _settle(findings: Findings, roles: Sequence[str], outcome: Outcome) -> Itera
         yield "Start both images with the same ENV, user and working directory, given when the container is started."
     if any(not _has_way_out(change, roles) for change in open_):
         yield "Run image b with the named files of image a: that tells whether what differs in them matters."
-    blocking = sum(bool(set(spot.roles) & set(roles)) for spot in findings.blindspots)
-    if blocking:
-        what, why = ("the blindspot names", "it") if blocking == 1 else ("the blindspots name", "each")
+    blocking = [spot for spot in findings.blindspots if set(spot.roles) & set(roles)]
+    if any(spot.what == ENTRY for spot in blocking):
+        yield "Name the command that the containers run: --entry COMMAND (a bare module name means python -m)."
+    unread = sum(spot.what != ENTRY for spot in blocking)
+    if unread:
+        what, why = ("the blindspot names", "it") if unread == 1 else ("the blindspots name", "each")
         yield f"Make what {what} readable; {why} says why it was not."
 
 

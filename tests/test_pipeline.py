@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -31,9 +32,30 @@ def test_contents_of_one_name_that_a_hard_link_keeps_are_both_read_again(tmp_pat
         assert ".text" in delta.reason
 
 
-@pytest.mark.parametrize("entry", ["python -m vllm.entrypoints.openai.api_sever", "python missing.py"])
+@pytest.mark.parametrize(
+    "entry",
+    ["python -m vllm.entrypoints.openai.api_sever", "python missing.py", "python", "python -", "python -c 'import ('"],
+)
 def test_an_entry_that_the_image_lacks_kills_nothing(entry: str) -> None:
     story = Path(__file__).parents[1] / "fixtures" / "story"
     report = imgdiff.diff(str(story / "a"), str(story / "b"), entry=entry, accept=("dormant",), cache=False, jobs=1)
     assert report.verdict.outcome == "undecided"
     assert {spot.what for spot in report.blindspots} == {"entry"}
+    assert any("--entry" in said for said in report.verdict.settle)
+    assert not any("readable" in said for said in report.verdict.settle)
+    levels = {evidence.level for judged in report.changes for evidence in judged.load.values()}
+    assert "unreached" not in levels  # nothing is known of what a program does that is not known
+
+
+def test_code_of_the_command_line_is_a_way_to_a_difference() -> None:
+    story = Path(__file__).parents[1] / "fixtures" / "story"
+    helper = "vllm.entrypoints.serve.middleware.request_timing"
+    entry = f"python -c 'import {helper}'"
+    report = imgdiff.diff(str(story / "a"), str(story / "b"), entry=entry, profile="generic", cache=False, jobs=1)
+    assert report.verdict.outcome == "stands"
+    document = json.loads(imgdiff.render(report, "json"))
+    [change] = [
+        each for each in document["changes"] if each["load"]["main"]["level"] == "eager" and each["effect"] == "code"
+    ]
+    assert change["load"]["main"]["chain"][0]["module"] == "__main__"
+    assert change["load"]["main"]["chain"][0]["path"] == "/proc/self/cmdline"

@@ -12,6 +12,7 @@ from imgdiff import explanation, resolution, verdict
 from imgdiff.comparison import compare
 from imgdiff.kinds import ld_cache
 from imgdiff.model import (
+    ENTRY,
     Change,
     Comparison,
     Delta,
@@ -174,6 +175,9 @@ def judge_changes(
 ) -> list[JudgedChange]:
     """Return each change with its evidence in each role, and whether it bears there."""
     judged = []
+    astray = {
+        role for found in (trace_a, trace_b) for spot in found.blindspots if spot.what == ENTRY for role in spot.roles
+    }
     for change in changes:
         load: dict[str, Evidence] = {}
         placed: dict[str, Evidence] = {}
@@ -193,6 +197,8 @@ def judge_changes(
             evidence = present[0]
             for other in present[1:]:
                 evidence = verdict.stronger(evidence, other)
+            if evidence.level == "unreached" and role in astray:
+                evidence = Evidence("unknown")  # nothing is known not to be loaded by a program that is not known
             if verdict.bears(change, evidence, accepted, placed=role in placed) != "none":
                 evidence = joined.settle(change, role, evidence)
             load[role] = evidence

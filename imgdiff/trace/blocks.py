@@ -33,6 +33,9 @@ DOTTED = re.compile(r"(\.*)([^\W\d]\w*(?:\.[^\W\d]\w*)*)(?:\s*:\s*[\w.]*)?")
 _HOLES = re.compile(f"[{HOLE}{HOLE_NAME}{HOLE_PACKAGE}{HOLE_FILE}{HOLE_DIR}]")
 
 
+COMMAND_LINE = b"proc/self/cmdline"  # where the code of python -c stands, as its process sees it
+
+
 @functools.cache
 def harmless(decorator: str) -> bool:
     """Tell whether a decorator is on the list of those that put a function into no registry."""
@@ -79,6 +82,11 @@ class Unit:
         self.always: Block | None = None
         self.gated: list[Block] = []
         self.lazy: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def place(self) -> bytes:
+        """Where it lies, for people: its file, a namespace package's first directory, or the command line."""
+        return self.path or next(iter(self.found.portions), COMMAND_LINE)
 
     def __repr__(self) -> str:
         return f"<Unit {self.name} {self.path!r}>"

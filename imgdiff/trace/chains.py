@@ -104,7 +104,7 @@ class Chains:
             steps.append(origin)
             current = origin[0]
         edge, why = self._roots.get(current, ("root", ""))
-        hops = [Hop(current.name, current.path or b"", None, why or None, edge)]
+        hops = [Hop(current.name, current.place, None, why or None, edge)]
         return self._append(hops, list(reversed(steps)))
 
     def _append(self, hops: list[Hop], steps: list[tuple[Unit, Target]]) -> tuple[Hop, ...]:
@@ -114,7 +114,7 @@ class Chains:
                 last.module, last.path, line, function or (last.function if len(hops) == 1 else None), last.edge
             )
             shown: Edge = "deferred" if edge == "import" and function else edge
-            hops.append(Hop(None if unit.kind == "data" else unit.name, unit.path or b"", None, None, shown))
+            hops.append(Hop(None if unit.kind == "data" else unit.name, unit.place, None, None, shown))
         return tuple(hops)
 
 

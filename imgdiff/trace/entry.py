@@ -235,7 +235,7 @@ class Follower:
                 break
             for position, letter in enumerate(word[1:], 2):
                 if letter in "mc":
-                    value = word[position:] or (rest[index + 1] if index + 1 < len(rest) else "")
+                    value = word[position:] or (rest[index + 1] if index + 1 < len(rest) else HOLE)  # as in -c $CODE
                     following = rest[index + (1 if word[position:] else 2) :]
                     mode: Mode = "module" if letter == "m" else "code"
                     return PythonStart(invoked, environment, frozenset(flags), mode, value, tuple(following))

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 
+from imgdiff.kinds import python
 from imgdiff.model import (
     HOLE,
     FactSource,
@@ -86,6 +87,17 @@ class Graph:
         unit = self._by_path[path] = Unit(label, Found(label, path, kind), None)
         if name is None:
             unit.package = ""
+        return unit
+
+    def unit_of(self, code: str) -> Unit | None:
+        """Return the module ``__main__`` that runs the code of ``python -c``, which lies in no file; None if it can't
+        be read: a part that only a run can tell is a hole."""
+        found = python.facts(code.encode("utf-8", "surrogateescape")) if HOLE not in code else None
+        if not isinstance(found, ModuleFacts):
+            return None
+        unit = Unit("__main__", Found("__main__", None, "source"), None)
+        unit.package, unit.prepared, unit.facts = "", True, found
+        self._cut(unit, found)
         return unit
 
     def prepare(self, units: Iterable[Unit]) -> None:

@@ -175,7 +175,7 @@ class Live:
         """Return the modules that run files by a path that does not fold, and the place (path and line) as text."""
         if self._unbounded is None:
             self._unbounded = [
-                (unit.path or b"", f"{show(unit.path or b'')}:{use.line}")
+                (unit.place, f"{show(unit.place)}:{use.line}")
                 for reach in self._reaches
                 for unit, use in reach.ordered_uses()
                 if use.kind == "load-path" and unbounded_path(reach, unit, use) and unit.top not in reach.standard

@@ -144,6 +144,8 @@ class Maker:
         elif start.mode == "module":
             main = main_of(graph, start.target)
             label = f"-m {start.target}"
+        elif start.mode == "code":
+            main, label = graph.unit_of(start.target), "the code of -c"
         return Setting(launch, graph, main, label)
 
     # Roots ----------------------------------------------------------------------------------------------------------
@@ -160,7 +162,7 @@ class Maker:
             if role.parent is None:
                 roots.eager[setting.main] = ("root", f"the entry: {setting.label}")
                 roots.mains.add(setting.main)
-            elif role.spawned and ("spawn" in methods or "forkserver" in methods):
+            elif setting.main.path is not None and role.spawned and ("spawn" in methods or "forkserver" in methods):
                 again = mp_main(graph, setting.main, self.facts, script=start.mode == "script")
                 roots.eager[again] = ("main", f"spawned children import the entry again: {setting.label}")
         for each in (role, *included):

@@ -169,7 +169,7 @@ class RunTimePath:
         said = []
         others = self._others({unit for units in self._guessed.values() for unit in units})
         for where, units in sorted(self._guessed.items()):
-            shown = [show(path) for path in sorted({unit.path or b"" for unit in units - others})]
+            shown = [show(path) for path in sorted({unit.place for unit in units - others})]
             if not shown:
                 continue
             more = f" and {len(shown) - _MAX_SHOWN} more" if len(shown) > _MAX_SHOWN else ""
@@ -310,7 +310,7 @@ class RunTimePath:
 
     def _loose(self, reach: Reach, unit: Unit, line: int | None, function: str | None, pattern: str | None) -> None:
         known = None if pattern is None else _without_dots(pattern)
-        key = Loose(unit.path or b"", line, function, known, self._home(reach, unit))
+        key = Loose(unit.place, line, function, known, self._home(reach, unit))
         if key not in reach.loose:
             reach.loose[key] = unit
             _again(reach)

@@ -11,6 +11,7 @@ import msgspec
 
 from imgdiff.engines import PathRules, common
 from imgdiff.model import (
+    ENTRY,
     HOLE,
     Attribution,
     Blindspot,
@@ -178,16 +179,18 @@ class Tracer:
         )
 
     def _name_nothing(self, settings: list[Setting]) -> None:
-        """A module or script that the command line names and the image lacks (a typo, a mounted file): what it would
-        load is not known, and every spawned child would load it again."""
+        """A module or script that the command line names and the image lacks (a typo, a mounted file), or code that
+        can't be read or comes from standard input: what it would load is not known, and every spawned child would load
+        a module or script again."""
         missing = [each for each in settings if each.main is None and each.launch.python is not None]
-        missing = [each for each in missing if each.launch.python and each.launch.python.mode in ("module", "script")]
         if not missing or not (self.chosen or len(missing) == len(settings)):
             return
         names = tuple(role.name for role in self.profile.roles)
-        for label in dict.fromkeys(each.label for each in missing):
-            reason = f"the command line runs `{label}`, which is not in the image: what it loads is not known"
-            self.blindspots.append(Blindspot("entry", reason, None, self.side, names))
+        for each in missing:
+            assert each.launch.python is not None
+            spot = Blindspot(ENTRY, _unknown_main(each.launch.python, each.label), None, self.side, names)
+            if spot not in self.blindspots:
+                self.blindspots.append(spot)
 
     def _lead_nowhere(self, launches: list[Launch]) -> None:
         names = tuple(role.name for role in self.profile.roles)
@@ -195,7 +198,7 @@ class Tracer:
             return
         self.blindspots.append(
             Blindspot(
-                "entry", "the entry leads to no program in the image: nothing could be traced", None, self.side, names
+                ENTRY, "the entry leads to no program in the image: nothing could be traced", None, self.side, names
             )
         )
 
@@ -495,11 +498,11 @@ class Tracer:
             for unit, use in reach.ordered_uses():
                 if use.kind == "load-path" and unit.top not in reach.standard and unbounded_path(reach, unit, use):
                     self._note_import(role, unit, use, "file", use.path or HOLE)
-        self._packed |= {show(unit.path or b"") for reach in reaches for unit in reach.packed}
+        self._packed |= {show(unit.place) for reach in reaches for unit in reach.packed}
 
     def _note_import(self, role: str, unit: Unit, use: Use, what: Literal["module", "file"], name: str) -> None:
         known = re.sub(f"{HOLE}+", "*", fill(name, unit))
-        key = UnresolvedImport(unit.path or b"", use.line, use.function, what, known, ())
+        key = UnresolvedImport(unit.place, use.line, use.function, what, known, ())
         self._unbounded.setdefault(key, {})[role] = None
 
     def _unresolved_imports(self) -> tuple[UnresolvedImport, ...]:
@@ -550,3 +553,12 @@ class Tracer:
                 f"ENV or a model's config: {', '.join(places[:_MAX_LINES])}{more}"
             ] = None
         return list(dict.fromkeys(found))
+
+
+def _unknown_main(start: PythonStart, label: str) -> str:
+    if start.mode == "stdin":
+        return "the command line starts Python without a program: what standard input tells it to run is not known"
+    if start.mode == "code":
+        return "the code that the command line gives to `python -c` can't be read: what it loads is not known"
+    shown = label.replace(HOLE, "...")
+    return f"the command line runs `{shown}`, which is not in the image: what it loads is not known"

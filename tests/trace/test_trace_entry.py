@@ -249,3 +249,67 @@ def test_a_script_sources_what_lies_beside_it(line: str, level: str) -> None:
     world = World(files, argv=("/srv/bin/run",), elves={"bin/sh": ElfFacts(62, 64)}, cwd="/")
     assert world.level("srv/bin/common") == level
     assert world.level(f"{S}/dep.py") in ("eager", "deferred")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("python3.12", "-c", "import app"),
+        ("python3.12", "-Ic", "import app"),
+        ("python3.12", "-uc", "def run():\n    from app import x\nrun()"),
+        ("python3.12", "-cimport app", "--port", "1"),
+        ("python3.12", "-c", "__import__('app').main()"),
+        ("python3.12", "-c", "if __name__ == '__main__':\n    import app"),
+        ("sh", "-c", "exec python3.12 -c 'import app; app.main()'"),
+        ("bash", "/srv/start.sh"),
+        ("env", "X=y", "python3.12", "-X", "dev", "-c", "import runpy; runpy.run_module('app')"),
+    ],
+)
+def test_code_of_the_command_line_is_followed(argv: tuple[str, ...]) -> None:
+    files = {**APP, **SHELL, "usr/bin/env": "ELF", "srv/start.sh": "#!/bin/bash\npython3.12 -c 'import app'\n"}
+    world = World(files, argv=argv, elves={**SHELL_ELVES, "usr/bin/env": ELF}, links={"bin": "usr/bin"})
+    assert world.level(f"{S}/app.py") in ("eager", "deferred"), world.trace.blindspots
+    assert world.level(f"{S}/dep.py") in ("eager", "deferred")
+    assert world.level(f"{S}/never.py") == "unreached"
+    assert not world.trace.blindspots
+
+
+def test_a_chain_from_code_of_the_command_line_begins_with_it() -> None:
+    world = World(APP, argv=("python3.12", "-c", "import app"))
+    evidence = world.evidence(f"{S}/dep.py")
+    assert [hop.module for hop in evidence.chain] == ["__main__", "app", "dep"]
+    assert evidence.chain[0].function == "the entry: the code of -c"
+    assert evidence.chain[0].line == 1
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        (("python3.12",), "standard input"),
+        (("python3.12", "-i"), "standard input"),
+        (("python3.12", "-", "--port"), "standard input"),
+        (("bash", "-c", "python3.12 <<EOF\nimport app\nEOF"), "standard input"),
+        (("bash", "-c", "python3.12 -c $CODE"), "python -c"),
+        (("python3.12", "-c", "import app ("), "python -c"),
+    ],
+)
+def test_a_program_that_is_not_known_is_a_blindspot(argv: tuple[str, ...], said: str) -> None:
+    world = World({**APP, **SHELL}, argv=argv, elves=SHELL_ELVES, links={"bin": "usr/bin"})
+    assert [spot.what for spot in world.trace.blindspots] == ["entry"]
+    assert said in world.trace.blindspots[0].reason
+    assert world.trace.blindspots[0].roles == ("main",)
+
+
+def test_code_that_reached_code_gives_to_a_child_is_followed() -> None:
+    files = site(
+        {
+            "app.py": "import subprocess, sys\nsubprocess.run([sys.executable, '-c', 'import dep'])\n",
+            "dep.py": "import deeper\n",
+            "deeper.py": "",
+            "never.py": "",
+        }
+    )
+    world = World(files, argv=("python3.12", "-m", "app"))
+    assert world.level(f"{S}/dep.py") in ("eager", "deferred")
+    assert world.level(f"{S}/deeper.py") in ("eager", "deferred")
+    assert world.level(f"{S}/never.py") == "unreached"
