@@ -41,6 +41,10 @@ def diff(
     insecure: bool = False,
     traces: Sequence[str] = (),
     trace_any_image: bool = False,
+    trust_toc: bool = False,
+    assume: Sequence[str] = (),
+    model_archs: Sequence[str] = (),
+    model_config: Path | None = None,
 ) -> Report:
     """Compare two images and return the report.
 
@@ -58,6 +62,10 @@ def diff(
         insecure: Allow plain HTTP and unverified TLS for registries.
         traces: Recordings of runs, each ``PATH`` or ``ROLE=PATH`` (see ``docs/traces.md``).
         trace_any_image: Take recordings that were made on another image, too.
+        trust_toc: Believe the tables of contents of layers in registries (see ``docs/sources.md``).
+        assume: What the run is known to be, ``NAME=VALUE`` each (see ``docs/verdicts.md``).
+        model_archs: The classes of the models that are served.
+        model_config: The served model's ``config.json``.
 
     Raises:
         ImgdiffError: an image can't be read or used; ``str(error)`` is one sentence, ``error.hint`` says what to do.
@@ -80,6 +88,10 @@ def diff(
             insecure=insecure,
             traces=tuple(traces),
             any_image=trace_any_image,
+            trust_toc=trust_toc,
+            assume=tuple(assume),
+            model_archs=tuple(model_archs),
+            model_config=model_config,
         ),
     )
 

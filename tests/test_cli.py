@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import pty
 import signal
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +17,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
+import imgdiff
+from imgdiff.pipeline import Options
 from tests.support.command import PYTHON, Ran, Shell, layout
 from tests.support.images import Member, put_json, tar_bytes, write_index, write_layout
 
@@ -464,6 +469,34 @@ def test_an_interrupt_leaves_nothing_behind(
     assert shell.left() == []
     assert not (shell.directory / "report.json").exists()
     assert not [path for path in shell.directory.rglob("*") if path.name.endswith((".part", ".tmp"))]
+
+
+SLOW_IMPORT = """
+import sys, time
+class Slow:
+    def find_spec(self, name, *_):
+        if name == "imgdiff.cli":
+            print("importing", flush=True)
+            time.sleep(60)
+sys.meta_path.insert(0, Slow())
+from imgdiff.__main__ import main
+main()
+"""
+
+
+def test_an_interrupt_while_the_parts_are_imported_ends_it_without_a_word() -> None:
+    process = subprocess.Popen([sys.executable, "-c", SLOW_IMPORT], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"importing\n"
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60) == (b"", b"")
+    assert process.returncode == -signal.SIGINT
+
+
+def test_all_that_the_command_line_can_ask_for_can_be_asked_for_from_python() -> None:
+    given = set(inspect.signature(imgdiff.diff).parameters) - {"a", "b"}
+    names = {"trace_any_image": "any_image"}
+    assert {names.get(name, name) for name in given} == set(Options.__struct_fields__) - {"argv"}
 
 
 # --------------------------------------------------------------------------------------------------------------------
