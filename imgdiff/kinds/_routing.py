@@ -145,11 +145,14 @@ _KEPT: tuple[tuple[re.Pattern[bytes], int], ...] = tuple(
         (rb"etc/(?:passwd|group|nsswitch\.conf|environment|os-release|lsb-release|shells)", MB),
         (rb"usr/lib/os-release", MB),
         # What drivers and toolkits say of themselves, and which libraries they name
-        (rb"(?:.*/)?(?:version\.(?:txt|json)|VERSION|[^/]+\.icd)|opt/rocm[^/]*/\.info/version[^/]*", 256 * KB),
+        (
+            rb"(?:.*/)?(?:version\.(?:txt|json)|VERSION|[^/]+\.icd|gconv-modules(?:\.d/[^/]+)?)|opt/rocm[^/]*/\.info/version[^/]*",
+            256 * KB,
+        ),
     )
 )
 _ANY_KEPT = re.compile(b"|".join(b"(?:" + pattern.pattern + b")" for pattern, _ in _KEPT), re.DOTALL)
-KEPT_VERSION = 4
+KEPT_VERSION = 5
 """Raised with every change of what :func:`kept` answers: an index that was made under another rule is made again."""
 
 _SUFFIX_SIZES: dict[bytes, int] = {
@@ -165,6 +168,7 @@ _SUFFIX_SIZES: dict[bytes, int] = {
     b"cfg": 256 * KB,
     b"ini": 256 * KB,
     b"conf": 256 * KB,
+    b"cnf": 256 * KB,
     b"properties": 256 * KB,
     b"env": 256 * KB,
     b"xml": 256 * KB,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from imgdiff.engines import PathRules, common
@@ -34,6 +34,7 @@ _REQUIREMENTS = re.compile(
     rb"(?:requirements|constraints)[^/]*\.(?:txt|in)|(?:pyproject|Cargo)\.toml|setup\.cfg|Pipfile(?:\.lock)?"
     rb"|(?:poetry|uv|pdm|conda)[^/]*\.lock|package(?:-lock)?\.json|environment\.ya?ml|meta\.ya?ml|tox\.ini|top_level\.txt"
 )
+_LOADERS = re.compile(rb"etc/ld(?:\.so\.|-musl-)")  # these say where libraries lie, and load none
 _END = 8  # bytes
 _BESIDE = ""  # stands for the top level itself, where scripts import what lies beside them
 # What is told to be data by its name: not to know what such a file names leaves a question.
@@ -126,6 +127,23 @@ class DataNames:
     def _is_file(self, path: bytes) -> bool:
         entry = self._tree.lookup(path)
         return entry is not None and entry.type == "file" and self._facts.elf(path) is None
+
+    def read_by(self, texts: Iterable[str]) -> Iterator[bytes]:
+        """Yield the data files that native code with these strings can read: those that one names, and all below a
+        directory that one names. Of a format (``/etc/x.d/%s.conf``) the directory counts."""
+        index = self._indexed()
+        for text in texts:
+            if "/" in text or "." in text:
+                names, patterns = tokens_of(text)
+                starts = (each.partition(HOLE)[0].rpartition("/")[0] for each in patterns if each.startswith("/"))
+                for path in index.named((*names, *(each for each in starts if each))):
+                    if not _LOADERS.match(path):
+                        yield path
+
+    def said(self, path: bytes) -> tuple[str, ...]:
+        """Return the paths of code and of further data that stand in a data file."""
+        file = self._file(path)
+        return () if file is None else file.files
 
     def _file(self, path: bytes) -> _File | None:
         if path not in self._files:
@@ -255,10 +273,13 @@ class DataNames:
     def _named_by(self, text: str) -> tuple[bytes, ...]:
         known = self._known.get(text)
         if known is None:
-            if self._index is None:
-                self._index = _Index(self._tree, self.paths(), self._common | self._homes())
-            known = self._known[text] = self._index.find(text)
+            known = self._known[text] = self._indexed().find(text)
         return known
+
+    def _indexed(self) -> _Index:
+        if self._index is None:
+            self._index = _Index(self._tree, self.paths(), self._common | self._homes())
+        return self._index
 
 
 class _Reader(NamedTuple):
@@ -397,6 +418,13 @@ class _Index:
     def find(self, text: str) -> tuple[bytes, ...]:
         """Return the data files that a string names."""
         names, patterns = tokens_of(text)
+        found = dict.fromkeys(self.named(names))
+        for pattern in patterns:
+            found.update(dict.fromkeys(self._by_pattern(pattern)))
+        return tuple(found)
+
+    def named(self, names: Iterable[str]) -> tuple[bytes, ...]:
+        """Return the data files that one of these paths or names leads to."""
         found: dict[bytes, None] = {}
         for name in names:
             token = name.encode("utf-8", "surrogateescape")
@@ -409,8 +437,6 @@ class _Index:
                     found.update(dict.fromkeys(self._above.get(each, ())))
                 if canonical:
                     found.update(dict.fromkeys(self._exact.get(b"/" + canonical, ())))
-        for pattern in patterns:
-            found.update(dict.fromkeys(self._by_pattern(pattern)))
         return tuple(found)
 
     def _by_pattern(self, pattern: str) -> list[bytes]:

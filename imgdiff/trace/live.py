@@ -10,11 +10,12 @@ from imgdiff.trace.blocks import Block, Unit, fill
 from imgdiff.trace.calls import Use
 from imgdiff.trace.chains import Root
 from imgdiff.trace.closure import DEFERRED, EAGER, Reach
+from imgdiff.trace.data_names import DataNames
 from imgdiff.trace.dormant import Dormant
 from imgdiff.trace.named import Names
 from imgdiff.trace.reached import Asleep, Closed, Sleepers
 from imgdiff.trace.surely import surely
-from imgdiff.trace.world import World, is_shared_object, show
+from imgdiff.trace.world import World, show
 
 
 class Live:
@@ -32,9 +33,11 @@ class Live:
         files: Iterable[bytes],
         texts: Iterable[tuple[str, object]],
         roots: Mapping[Unit, Root],
+        data: DataNames,
     ) -> None:
         self._world, self._reaches, self._closures, self._roots = world, reaches, closures, roots
         self._texts = list(texts)
+        self._data = data
         self._naming_blocks = frozenset(block for reach in reaches for block in reach.done if block.files)
         extensions = (unit.path for reach in reaches for unit in reach.level if unit.kind == "extension" and unit.path)
         self._naming_files = frozenset((*files, *extensions))
@@ -72,10 +75,43 @@ class Live:
         for text, source in self._texts:
             names.add(text, source)
         self._add_names(names, self._naming_blocks - blocks, self._naming_files - files)
-        for path, texts in sorted(each for reach in self._reaches for each in reach.read_data.items()):
-            for text in texts:
-                names.add(text, path)
+        self._add_data(names)
+        self._add_needed(names)
         return names
+
+    def _add_data(self, names: Names) -> None:
+        """Add what data files say that reached code can read, or that one of those names (an ``include``)."""
+        facts = self._world.facts
+        waiting = {path for reach in self._reaches for path in reach.read_data}
+        for path in self._naming_files:
+            waiting.update(self._data.read_by(_strings(facts, path)))
+        seen: set[bytes] = set()
+        while waiting:
+            seen |= waiting
+            found: set[bytes] = set()
+            for path in sorted(waiting):
+                said = self._data.said(path)
+                for text in said:
+                    names.add(text, path)
+                found.update(self._data.read_by(said))
+            waiting = found - seen
+
+    def _add_needed(self, names: Names) -> None:
+        """Add what the libraries need that are known by such a name alone: they bring it with them."""
+        world = self._world
+        waiting = {path for path in world.shared_objects() if path not in self._naming_files}
+        found = True
+        while found:
+            found = False
+            for path in sorted(waiting):
+                if names.find(path, is_module=True) is None:
+                    continue
+                waiting.discard(path)
+                facts = world.facts.elf(path)
+                for name in facts.needed if isinstance(facts, ElfFacts) else ():
+                    if not names.knows(name.rpartition("/")[2]):
+                        names.add(name, path)
+                        found = True
 
     def _shared_names(self) -> tuple[Names, frozenset[Block], frozenset[bytes]]:
         """What every role of the image names alike."""
@@ -126,9 +162,8 @@ class Live:
 
     def _needed(self) -> dict[str, tuple[Asleep, Unit]]:
         by_name: dict[str, list[bytes]] = {}
-        for path, entry in self._world.tree.entries.items():
-            if entry.type in ("file", "symlink") and is_shared_object(path):
-                by_name.setdefault(path.rpartition(b"/")[2].decode("utf-8", "surrogateescape"), []).append(path)
+        for path in self._world.shared_objects():
+            by_name.setdefault(path.rpartition(b"/")[2].decode("utf-8", "surrogateescape"), []).append(path)
         needs: dict[str, tuple[Asleep, Unit]] = {}
         dormant = self.sleepers().by_path
         waiting = [(path, came) for path, came in sorted(dormant.items(), key=_first) if came[1].kind == "extension"]

@@ -131,6 +131,10 @@ class Names:
         found = self._tokens.get(token)
         return found if found is not None or self._base is None else self._base.source(token)
 
+    def knows(self, name: str) -> bool:
+        """Tell whether a string is, or ends in, this name of a file."""
+        return self.source(name.encode("utf-8", "surrogateescape")) is not None
+
     def find(self, path: bytes, modules: Iterable[str] = (), *, is_module: bool = False) -> tuple[str, object] | None:
         """Return (what names this path, the source of the string), or None. ``modules`` are its dotted names."""
         absolute = b"/" + path

@@ -307,7 +307,7 @@ class Tracer:
             files,
             dict(sorted(native.libraries.items())),
             Chains(roots, files, closures),
-            Live(world, list(reaches.values()), closures, files, self._texts(everything), roots),
+            Live(world, list(reaches.values()), closures, files, self._texts(everything), roots, self.data_names),
             native.wanted,
             read,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from imgdiff.engines import PathRules
 from imgdiff.model import (
     Attribution,
@@ -48,6 +50,7 @@ class World:
         self.naming: list[tuple[frozenset[Block], frozenset[bytes]]] = []  # of each role: blocks and files that name
         self.shared_names: tuple[Names, frozenset[Block], frozenset[bytes]] | None = None
         self._code: dict[bytes, bool] = {}
+        self._shared_objects: list[bytes] | None = None
 
     def links(self) -> list[tuple[str, bytes]]:
         """Return the absolute targets of the image's links, and where each link stands."""
@@ -57,6 +60,15 @@ class World:
             if entry.type == "symlink" and entry.link_target and entry.link_target.startswith(b"/")
             if self.outside.match(path) is None
         ]
+
+    def shared_objects(self) -> Sequence[bytes]:
+        """Return the paths of all files and links that are shared objects by their name."""
+        if self._shared_objects is None:
+            entries = self.tree.entries.items()
+            self._shared_objects = [
+                path for path, entry in entries if entry.type in ("file", "symlink") and is_shared_object(path)
+            ]
+        return self._shared_objects
 
     def is_code(self, path: bytes) -> bool:
         """Tell whether a file is what a loader executes: a module, a shared object or program, a script."""
