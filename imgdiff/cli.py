@@ -10,13 +10,13 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 import click
 
-from imgdiff import about, pipeline, recordings, snapshot
+from imgdiff import about, interrupts, pipeline, recordings, snapshot
 from imgdiff.cli_options import CacheDirectory
 from imgdiff.cli_record import record_command
 from imgdiff.cli_resolve import resolve_command
@@ -468,14 +468,6 @@ def snapshot_command(
         click.echo(f"{safe(str(output))}: {taken.size:,} bytes{''.join(f', {part}' for part in parts)}", err=True)
 
 
-class _Terminated(KeyboardInterrupt):
-    """SIGTERM came: what Ctrl-C would clean up is cleaned up."""
-
-
-def _terminate(signum: int, frame: object) -> NoReturn:  # noqa: ARG001  as the signal module calls it
-    raise _Terminated
-
-
 def _fill_closed_streams() -> None:
     """Open what a caller closed (``>&-``): else the next file, of the cache say, would take its number, and what is
     written to stdout would land in it. That stdout was closed is still known by its being None."""
@@ -491,7 +483,7 @@ def _fill_closed_streams() -> None:
 def main() -> NoReturn:
     """Run the command line; every expected trouble is one sentence on stderr and exit code 2."""
     _fill_closed_streams()
-    signal.signal(signal.SIGTERM, _terminate)
+    interrupts.listen()
     try:
         result = cli.main(standalone_mode=False, prog_name="imgdiff")
         sys.exit(result if isinstance(result, int) else 0)
@@ -500,9 +492,9 @@ def main() -> NoReturn:
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
     except (click.Abort, KeyboardInterrupt) as error:
-        click.echo("interrupted", err=True)
-        ended = isinstance(error.__cause__ or error, _Terminated)  # click wraps what it catches
-        signum = signal.SIGTERM if ended else signal.SIGINT
+        signum = interrupts.signal_of(error.__cause__ or error)  # click wraps what it catches
+        with suppress(OSError):  # the terminal is gone
+            click.echo("interrupted", err=True)
         signal.signal(signum, signal.SIG_DFL)
         os.kill(os.getpid(), signum)  # so that a calling shell sees an interrupt, not an error
     except click.ClickException as error:

@@ -147,8 +147,9 @@ def _lender() -> Iterator[None]:
 
 
 def _leave_interrupts() -> None:
-    """Leave Ctrl-C, which the terminal sends to every process, to the one that shows it."""
+    """Leave to the one that started it what the terminal sends to every process: Ctrl-C, and its own end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 def _batches(

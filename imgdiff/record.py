@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 import msgspec
 
 from imgdiff import recorder, recordings
 from imgdiff.errors import RecordingError, UsageError
+from imgdiff.interrupts import held_back, signal_of
 from imgdiff.recorder.bundle import own_loader
 from imgdiff.sources.daemon.running import Container, ContainerOptions, Runnable, copy, runnable
 
@@ -80,7 +80,7 @@ def _ran(
             say(f"recording {image.image.reference} in {wanted.output}; Ctrl-C ends it")
             return container.wait(), None
         except KeyboardInterrupt as error:
-            interrupted = _signal_of(error)
+            interrupted = signal_of(error)
             return _end(container, interrupted, say), interrupted
         finally:
             _collect(container, wanted.output, say)
@@ -151,35 +151,15 @@ def _removed(
     image: Runnable, options: ContainerOptions, argv: Sequence[str], env: Mapping[str, str]
 ) -> Iterator[Container]:
     """Give a container, and remove it at the end. An interrupt comes through when that is done."""
-    with _undisturbed():
-        container = Container(image, options, argv, env, recorder.ROOT)
+    container: Container | None = None
     try:
+        with held_back():
+            container = Container(image, options, argv, env, recorder.ROOT)
         yield container
     finally:
-        with _undisturbed():
-            container.__exit__()
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Hold back interrupts."""
-    held: list[int] = []
-
-    def hold(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001  as the signal module calls it
-        held.append(signum)
-
-    before = {each: signal.signal(each, hold) for each in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for each, handler in before.items():
-            signal.signal(each, handler)
-        if held:
-            signal.raise_signal(held[0])
-
-
-def _signal_of(error: KeyboardInterrupt) -> int:
-    return signal.SIGINT if type(error) is KeyboardInterrupt else signal.SIGTERM
+        if container is not None:
+            with held_back():
+                container.__exit__()
 
 
 def _end(container: Container, signum: int, say: Callable[[str], object]) -> int:

@@ -450,7 +450,7 @@ def endless(shell: Shell) -> Iterator[Path]:
     (blobs / digest).unlink()
 
 
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("cached", [True, False])
 def test_an_interrupt_leaves_nothing_behind(
     signum: signal.Signals, cached: bool, endless: Path, images: Path, shell: Shell
@@ -497,6 +497,20 @@ def test_all_that_the_command_line_can_ask_for_can_be_asked_for_from_python() ->
     given = set(inspect.signature(imgdiff.diff).parameters) - {"a", "b"}
     names = {"trace_any_image": "any_image"}
     assert {names.get(name, name) for name in given} == set(Options.__struct_fields__) - {"argv"}
+
+
+def test_nohup_is_left_as_it_is(endless: Path, images: Path, shell: Shell) -> None:
+    command = ["nohup", sys.executable, "-m", "imgdiff", str(images / "a"), str(endless), "--no-cache", "-q"]
+    process = subprocess.Popen(command, env=shell.environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    while not any(shell.temporary.iterdir()):
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGHUP)
+    time.sleep(0.5)
+    assert process.poll() is None
+    process.terminate()
+    assert process.wait() == -signal.SIGTERM
+    assert shell.left() == []
 
 
 # --------------------------------------------------------------------------------------------------------------------

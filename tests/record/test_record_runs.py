@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from tests.record.conftest import Engine
 from tests.record.images import NAME, left
 from tests.recorder.recorded import Process, read
-from tests.services.engine import docker
+from tests.services.engine import docker, holding
 
 pytestmark = pytest.mark.engine
 A, B = f"{NAME}:a", f"{NAME}:b"
@@ -107,7 +108,7 @@ def test_system_calls(engine: Engine) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--syscalls",)], ids=["plain", "syscalls"])
-@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interrupt_ends_it_and_keeps_the_recording(
     dockerd: Engine, signum: signal.Signals, options: tuple[str, ...]
 ) -> None:
@@ -142,6 +143,23 @@ def test_a_second_interrupt_ends_it_at_once(dockerd: Engine) -> None:
     assert code == -signal.SIGINT
     assert "it is ended now" in said
     assert "1 Python process recorded" in said
+    assert left(dockerd.url) == ("", "")
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("words", [b"/containers/create", b"/start "])
+def test_an_interrupt_while_it_is_made_leaves_no_container(
+    dockerd: Engine, signum: signal.Signals, words: bytes
+) -> None:
+    with holding(dockerd.url, words) as held:
+        command = ("record", "--network", "none", A, "-o", "run", "--entrypoint", "/usr/bin/python3", "--")
+        process = dockerd.shell.start(*command, "/srv/waiting.py", env={**dockerd.env, "DOCKER_HOST": held.url})
+        assert held.asked.wait(60)
+        process.send_signal(signum)
+        time.sleep(0.2)  # for it to arrive
+        held.go_on.set()
+        process.communicate(timeout=60)
+    assert process.returncode == -signum
     assert left(dockerd.url) == ("", "")
 
 

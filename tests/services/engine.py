@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import socket
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,6 +43,68 @@ def docker_host() -> str:
     if not host or shutil.which("docker") is None:
         pytest.skip("a docker engine (DOCKER_HOST) is missing")
     return host
+
+
+class Holding:
+    """A proxy before an engine that holds back the answer to one request."""
+
+    def __init__(self, words: bytes) -> None:
+        self.words = words
+        self.url = ""
+        self.asked = threading.Event()  # the engine has the request
+        self.go_on = threading.Event()  # its answer may pass
+
+    def serve(self, server: socket.socket, upstream: str) -> None:
+        while True:
+            try:
+                client, _ = server.accept()
+            except OSError:  # it is over
+                return
+            threading.Thread(target=self._connection, args=(client, upstream), daemon=True).start()
+
+    def _connection(self, client: socket.socket, upstream: str) -> None:
+        with client, socket.socket(socket.AF_UNIX) as engine:
+            engine.connect(upstream)
+            back = threading.Thread(target=self._back, args=(client, engine), daemon=True)
+            back.start()
+            self._there(client, engine)
+            back.join()
+
+    def _there(self, client: socket.socket, engine: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := client.recv(1 << 16):
+                engine.sendall(data)
+                if self.words in data:
+                    self.asked.set()
+            engine.shutdown(socket.SHUT_WR)
+
+    def _back(self, client: socket.socket, engine: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := engine.recv(1 << 16):
+                if self.asked.is_set():
+                    self.go_on.wait()
+                client.sendall(data)
+            client.shutdown(socket.SHUT_WR)
+
+
+@contextmanager
+def holding(url: str, words: bytes) -> Iterator[Holding]:
+    """Run a proxy before the engine at a Unix socket that holds back the answer to a request with these words in it."""
+    directory = Path(tempfile.mkdtemp(prefix="h"))
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(directory / "s"))
+        server.listen()
+        proxy = Holding(words)
+        proxy.url = f"unix://{directory}/s"
+        thread = threading.Thread(target=proxy.serve, args=(server, url.removeprefix("unix://")), daemon=True)
+        thread.start()
+        try:
+            yield proxy
+        finally:
+            proxy.go_on.set()
+            server.shutdown(socket.SHUT_RDWR)
+            thread.join()
+            shutil.rmtree(directory)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from imgdiff import cli
 from tests.support.elf import Elf, elf_bytes
 from tests.support.images import Compression, Member, tar_bytes, write_layout
 
-CODE = "import sys; from imgdiff.cli import main; sys.argv[0] = 'imgdiff'; main()"
+CODE = "import sys; from imgdiff.__main__ import main; sys.argv[0] = 'imgdiff'; main()"
 
 # A program that Python can be, with a module path: what the tests look at is beside it.
 PYTHON = {

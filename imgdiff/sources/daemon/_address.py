@@ -18,7 +18,14 @@ from imgdiff.sources._text import shown
 Kind = Literal["docker", "podman"]
 
 _DEFAULT_SOCKET = "unix:///var/run/docker.sock"
+_PORT, _TLS_PORT = 2375, 2376  # as docker's own client has it
+_TCP = re.compile(r"(tcp://(?:[^/@]*@)?(?:[^/:\[]+|\[[^\]]*\]))(/.*)?")
 _LOGIN = re.compile(r"//[^/@]*@")
+
+
+def without_login(text: str) -> str:
+    """Return a text without the logins of the URLs in it."""
+    return _LOGIN.sub("//", text)
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -42,7 +49,7 @@ class Address(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         """The engine in a sentence, without a login in its URL."""
         origin = f", from {self.origin}" if self.origin else ""
-        return f"{self.kind} engine ({shown(_LOGIN.sub('//', self.url))}{origin})"
+        return f"{self.kind} engine ({shown(without_login(self.url))}{origin})"
 
 
 def addresses(kind: Kind, environment: Mapping[str, str] | None = None) -> list[Address]:
@@ -75,9 +82,9 @@ def _docker(environment: Mapping[str, str]) -> Address:
 def _from_environment(host: str, environment: Mapping[str, str]) -> Address:
     """DOCKER_TLS_VERIFY (any text) asks for TLS, with the files of DOCKER_CERT_PATH, as docker's own client has it."""
     if not environment.get("DOCKER_TLS_VERIFY"):
-        return Address("docker", host, "DOCKER_HOST")
+        return Address("docker", _with_port(host, _PORT), "DOCKER_HOST")
     files = _tls_files(Path(environment.get("DOCKER_CERT_PATH") or Path.home() / ".docker"))
-    return Address("docker", host, "DOCKER_HOST", *files, tls=True)
+    return Address("docker", _with_port(host, _TLS_PORT), "DOCKER_HOST", *files, tls=True)
 
 
 def _tls_files(directory: Path) -> tuple[str | None, str | None, str | None]:
@@ -108,7 +115,8 @@ def _context(directory: Path, name: str, origin: str) -> Address:
         raise ServiceError(f"{described} has no docker engine", "docker context inspect shows what it has")
     files = _tls_files(directory / "tls" / identity / "docker")
     tls = any(files) or host.startswith("https://")
-    return Address("docker", _unix(host), described, *files, tls=tls, verify=not endpoint.get("SkipTLSVerify"))
+    url = _with_port(_unix(host), _TLS_PORT if tls else _PORT)
+    return Address("docker", url, described, *files, tls=tls, verify=not endpoint.get("SkipTLSVerify"))
 
 
 def _json(path: Path) -> dict[str, Any] | None:
@@ -143,3 +151,9 @@ def _unix(host: str) -> str:
     if host.startswith("/"):
         return f"unix://{host}"
     return host if "://" in host else f"tcp://{host}"
+
+
+def _with_port(url: str, port: int) -> str:
+    """Return a URL with the port that it stands for where it is TCP and names none."""
+    match = _TCP.fullmatch(url)
+    return url if match is None else f"{match[1]}:{port}{match[2] or ''}"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
+import json
 import os
 import re
 import secrets
@@ -12,16 +14,19 @@ import threading
 import urllib.parse
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 
-from imgdiff.errors import ImageError, ServiceError
+from imgdiff.errors import BlobError, ImageError, ServiceError
+from imgdiff.interrupts import held_back
 from imgdiff.sources._text import shown
-from imgdiff.sources.daemon._address import Address, Kind
+from imgdiff.sources.daemon._address import Address, Kind, without_login
 
 if TYPE_CHECKING:
     from docker import APIClient
+
+T = TypeVar("T")
 
 CONNECT: Final = 10.0  # seconds to reach an engine
 ANSWER: Final = 60.0  # seconds for an answer; DOCKER_CLIENT_TIMEOUT sets another, as for docker's own tools
@@ -29,6 +34,7 @@ _FIRST_API: Final = "1.24"  # the oldest that the SDK takes; which one is spoken
 STAGING: Final = 1800.0  # seconds for the first byte of an archive: docker writes all of it to its disk first
 _WAITING: Final = 32  # pieces of a stream that may wait
 _PIECE: Final = 1 << 18  # bytes
+_VERSION: Final = re.compile(r"[0-9]+\.[0-9]+")
 _NO_SPACE: Final = re.compile(r"no space left on device|disk quota exceeded", re.IGNORECASE)
 _AMBIGUOUS: Final = re.compile(r"ambiguous|multiple IDs found|more than one", re.IGNORECASE)
 
@@ -73,15 +79,19 @@ class Engine:
         socket = address.socket
         if socket is not None and not socket.exists():
             raise ServiceError(f"no {address} is running: there is no such socket", _start_hint(address.kind))
-        with self._said():
-            if socket is not None:
-                _knock(str(socket))
-            with contextlib.closing(_client(address, self._answer, _FIRST_API)) as client:
-                version = client.version(api_version=False)
-            self._client = _client(address, self._answer, str(version["ApiVersion"]))
-        components = version.get("Components") or []
-        podman = any("podman" in str(each.get("Name", "")).lower() for each in components)
-        self.kind: Kind = "podman" if podman else "docker"
+        try:
+            with self._said():
+                if socket is not None:
+                    _knock(str(socket))
+                with contextlib.closing(_client(address, self._answer, _FIRST_API)) as client:
+                    version = client.version(api_version=False)
+                if not _VERSION.fullmatch(version["ApiVersion"]):
+                    raise _no_engine(address, "it states no version of docker's API")
+                self._client = _client(address, self._answer, version["ApiVersion"])
+                names = [str(each["Name"]) for each in version.get("Components") or ()]
+        except NotHereError as error:  # whatever it is, it has no /version
+            raise _no_engine(address, str(error)) from error
+        self.kind: Kind = "podman" if any("podman" in name.lower() for name in names) else "docker"
 
     def __enter__(self) -> Engine:
         return self
@@ -109,27 +119,28 @@ class Engine:
         parameters = []
         if platform is not None and self.kind == "docker" and self.api(1, 49):
             parameters = [("platform", platform)]
-        found: dict[str, Any] = self._json("/images/" + urllib.parse.quote(name, safe="/:@") + "/json", parameters)
-        return found
+        return self._json("/images/" + urllib.parse.quote(name, safe="/:@") + "/json", dict, parameters)
 
     def container(self, name: str) -> dict[str, Any]:
         """Return what the engine says of a container."""
-        found: dict[str, Any] = self._json("/containers/" + urllib.parse.quote(name, safe="") + "/json")
-        return found
+        return self._json("/containers/" + urllib.parse.quote(name, safe="") + "/json", dict)
 
     def tags(self) -> list[str]:
         """Return the names of all images."""
-        images = self._json("/images/json")
+        images = self._json("/images/json", list)
         return sorted({tag for each in images for tag in each.get("RepoTags") or () if tag != "<none>:<none>"})
 
     def containers(self) -> list[str]:
         """Return the names of all containers, those that are stopped too."""
-        found = self._json("/containers/json", [("all", "1")])
+        found = self._json("/containers/json", list, [("all", "1")])
         return sorted({name.lstrip("/") for each in found for name in each.get("Names") or ()})
 
-    def _json(self, path: str, parameters: Sequence[tuple[str, str]] = ()) -> Any:
+    def _json(self, path: str, kind: type[T], parameters: Sequence[tuple[str, str]] = ()) -> T:
         with self._said(), self._get(path, parameters, self._answer) as response:
-            return response.json()
+            found = response.json()
+            if not isinstance(found, kind):
+                raise _no_engine(self.address, f"it answers with no {kind.__name__} for {path}")
+            return found
 
     def _get(self, path: str, parameters: Sequence[tuple[str, str | bytes]], timeout: float) -> Response:
         query = urllib.parse.urlencode(parameters)
@@ -143,11 +154,11 @@ class Engine:
     # Streams ---------------------------------------------------------------------------------------------------------
 
     def save(self, identities: Sequence[str], platform: str | None = None) -> Stream:
-        """Return the archive of these images, shared layers once (GET /images/get)."""
+        """Return the archive of these images, shared layers once (GET /images/get). One that is gone is a BlobError."""
         parameters = [("names", identity) for identity in identities]
         if platform is not None and self.kind == "docker" and self.api(1, 48):
             parameters.append(("platform", platform))
-        return self._stream("/images/get", parameters)
+        return self._stream("/images/get", parameters, self._translated_save)
 
     def export(self, identity: str) -> Stream:
         """Return the whole file system of a container as a tar (GET /containers/ID/export)."""
@@ -157,8 +168,13 @@ class Engine:
         """Return a tar of one path of a container (GET /containers/ID/archive)."""
         return self._stream(f"/containers/{identity}/archive", [("path", b"/" + path)])
 
-    def _stream(self, path: str, parameters: Sequence[tuple[str, str | bytes]]) -> Stream:
-        return Stream(lambda: self._get(path, parameters, STAGING), self._translated)
+    def _stream(
+        self,
+        path: str,
+        parameters: Sequence[tuple[str, str | bytes]],
+        translated: Callable[[Exception], Exception] | None = None,
+    ) -> Stream:
+        return Stream(lambda: self._get(path, parameters, STAGING), translated or self._translated)
 
     # A container that is never started -------------------------------------------------------------------------------
 
@@ -166,20 +182,22 @@ class Engine:
     def created(self, image: str) -> Iterator[str]:
         """Make a container of an image, never started, and remove it at the end; gives its ID."""
         name = f"imgdiff-{secrets.token_hex(6)}"
-        with self._said():
-            made = self._client.create_container(  # the command is asked for, and never run
-                image,
-                command=["imgdiff-never-started"],
-                name=name,
-                network_disabled=True,
-                labels=["org.imgdiff=temporary"],
-            )
-        identity = str(made["Id"])
+        identity = ""
         try:
+            with held_back(), self._said():
+                made = self._client.create_container(  # the command is asked for, and never run
+                    image,
+                    command=["imgdiff-never-started"],
+                    name=name,
+                    network_disabled=True,
+                    labels=["org.imgdiff=temporary"],
+                )
+                identity = str(made["Id"])
             yield identity
         finally:
-            with self._said():  # v: the volumes that the image declares were made with it
-                self._client.remove_container(identity, v=True, force=True)
+            if identity:
+                with held_back(), self._said():  # v: the volumes that the image declares were made with it
+                    self._client.remove_container(identity, v=True, force=True)
 
     # Failures --------------------------------------------------------------------------------------------------------
 
@@ -190,8 +208,12 @@ class Engine:
 
         try:
             yield
-        except (DockerException, OSError, ValueError, KeyError) as error:
+        except (DockerException, OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             raise self._translated(error) from error
+
+    def _translated_save(self, error: Exception) -> Exception:
+        found = self._translated(error)
+        return removed(self) if isinstance(found, NotHereError) else found
 
     def _translated(self, error: Exception) -> Exception:
         from docker.errors import APIError
@@ -200,6 +222,8 @@ class Engine:
             return error
         if isinstance(error, APIError):
             return self._refusal(error.status_code or 0, str(cast("Any", error).explanation or error))
+        if isinstance(error, (LookupError, TypeError, AttributeError, json.JSONDecodeError)):
+            return _no_engine(self.address, "it does not speak docker's API")
         return _unreachable(self.address, error, self._answer)
 
     def _refusal(self, status: int, message: str) -> Exception:
@@ -220,6 +244,13 @@ class Engine:
                 "(docker system df), or name the image in its registry (registry:NAME)",
             )
         return ServiceError(f"the {self.address} failed: {shown(message)}", "its log may say more")
+
+
+def removed(engine: Engine) -> BlobError:
+    """Return the error for an image that went away meanwhile."""
+    return BlobError(
+        f"an image was removed from the {engine.address} while it was read", "pull or build it again, and compare again"
+    )
 
 
 class Stream:
@@ -342,6 +373,12 @@ def _client(address: Address, timeout: float, version: str) -> APIClient:
     from docker import APIClient
     from docker.tls import TLSConfig
 
+    if address.url.startswith("ssh://") and importlib.util.find_spec("paramiko") is None:
+        raise ServiceError(  # the SDK needs it, though ssh itself makes the connection
+            f"the {address} is reached over ssh, which needs the package paramiko",
+            "install it, or forward the socket: ssh -nNT -L /tmp/docker.sock:/var/run/docker.sock HOST, and "
+            "DOCKER_HOST=unix:///tmp/docker.sock",
+        )
     tls: TLSConfig | bool = False
     if address.tls:
         pair = (address.certificate, address.key) if address.certificate and address.key else None
@@ -362,6 +399,10 @@ def _message(response: Response) -> str:
     return str(value.get("message") or value.get("cause") or "") if isinstance(value, dict) else str(value)
 
 
+def _no_engine(address: Address, why: str) -> ServiceError:
+    return ServiceError(f"what answers as the {address} is no engine: {shown(why)}", _start_hint(address.kind))
+
+
 def _unreachable(address: Address, error: BaseException, timeout: float) -> ServiceError:
     """Return the one sentence for an engine that can't be reached, by the system's error at the bottom of it all."""
     causes = list(_causes(error))
@@ -377,12 +418,7 @@ def _unreachable(address: Address, error: BaseException, timeout: float) -> Serv
         return ServiceError(f"no {address} is running", _start_hint(address.kind))
     if isinstance(system, ConnectionError):
         return ServiceError(f"the {address} broke off the connection", "see whether it was restarted; run it again")
-    text = str(causes[-1] if causes else error)
-    if address.url.startswith("ssh://") and "paramiko" in text:
-        return ServiceError(
-            f"the {address} is reached over ssh, which needs the package paramiko",
-            "install it, or forward the socket: ssh -L /tmp/docker.sock:/var/run/docker.sock HOST",
-        )
+    text = without_login(str(causes[-1] if causes else error))
     return ServiceError(f"the {address} can't be reached: {shown(text)}", _start_hint(address.kind))
 
 

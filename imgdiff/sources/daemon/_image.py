@@ -16,7 +16,7 @@ from imgdiff.sources._platform import UNKNOWN, matches, parse_platform
 from imgdiff.sources._text import shown
 from imgdiff.sources.daemon._address import Address
 from imgdiff.sources.daemon._contents import from_container, opened_export
-from imgdiff.sources.daemon._engine import Engine, NotHereError
+from imgdiff.sources.daemon._engine import Engine, NotHereError, removed
 from imgdiff.sources.daemon._saved import SavedImage
 
 # Names of containerd's snapshotters that are no graph drivers: the engine's IDs are then digests of manifests.
@@ -117,7 +117,10 @@ def _contents(address: Address, identity: str, wanted: Mapping[bytes, bytes]) ->
 def _whole(address: Address, identity: str, name: str, given: str, platform: str | None) -> Image:
     """Return the image as the one tree that a container of it has: the container is made, exported and removed."""
     with Engine(address) as engine:
-        image = image_of(engine, engine.image(identity, platform), name, given, platform)
+        try:
+            image = image_of(engine, engine.image(identity, platform), name, given, platform)
+        except NotHereError as error:
+            raise removed(engine) from error
     layer = Layer(None, None, partial(_export_created, address, identity))
     caveat = (
         "{side} could not be saved as layers by its engine and was read as the tree of a container made for it: no "
@@ -133,6 +136,9 @@ def _export_created(address: Address, identity: str) -> BinaryIO:
     created = engine.created(identity)
     try:
         container = created.__enter__()
+    except NotHereError as error:
+        engine.__exit__()
+        raise removed(engine) from error
     except BaseException:
         engine.__exit__()
         raise

@@ -25,7 +25,7 @@ from imgdiff.compression import CHUNK, Source, algorithm_of, decompressed
 from imgdiff.errors import BlobError, IncompleteError
 from imgdiff.model import Descriptor, Layer, LayerStream
 from imgdiff.sources.daemon._address import Address
-from imgdiff.sources.daemon._engine import Engine, NotHereError, Stream
+from imgdiff.sources.daemon._engine import Engine, Stream
 from imgdiff.sources.daemon._outer import BLOCK, Outer, Passing
 
 if TYPE_CHECKING:
@@ -72,11 +72,6 @@ class SavedImage:
             try:
                 outer = Outer(stream, engine)
                 yield from self._passing(outer, wanted, known, chains)
-            except NotHereError as error:
-                raise BlobError(
-                    f"an image was removed from the {self.address} while it was read",
-                    "pull or build it again, and compare again",
-                ) from error
             finally:
                 self._streams.remove(stream)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib.util
 import json
 import socket
 import threading
@@ -49,6 +50,25 @@ def test_docker_host_goes_first(home: Path) -> None:
     assert docker({"HOME": str(home)}) == ("unix:///var/run/docker.sock", "")
 
 
+@pytest.mark.parametrize(
+    ("host", "url"),
+    [
+        ("tcp://h", "tcp://h:2375"),
+        ("h", "tcp://h:2375"),
+        ("tcp://[::1]", "tcp://[::1]:2375"),
+        ("tcp://user:word@h/x", "tcp://user:word@h:2375/x"),
+        ("tcp://h:1", "tcp://h:1"),
+        ("tcp://[::1]:1", "tcp://[::1]:1"),
+        ("unix:/x", "unix:///x"),
+        ("ssh://h", "ssh://h"),
+    ],
+)
+def test_the_port_that_docker_takes_where_none_is_named(host: str, url: str, home: Path) -> None:
+    assert docker({"DOCKER_HOST": host})[0] == url
+    encrypted = {"DOCKER_HOST": host, "DOCKER_TLS_VERIFY": "1", "DOCKER_CERT_PATH": str(home)}
+    assert docker(encrypted)[0] == url.replace(":2375", ":2376")
+
+
 def test_contexts(home: Path) -> None:
     context(home, "far", "tcp://10.0.0.1:2376")
     context(home, "none", None)
@@ -79,9 +99,20 @@ def test_podmans_sockets(home: Path) -> None:
     assert [each.url for each in addresses("podman", {"CONTAINER_HOST": "unix:///p"})] == ["unix:///p"]
 
 
-def test_a_login_is_never_shown() -> None:
-    (address,) = addresses("docker", {"DOCKER_HOST": "tcp://user:secret@h:2375"})
-    assert "secret" not in str(address)
+@pytest.mark.parametrize("host", ["tcp://user:secret@h:1", "tcp://secret@h", "http://user:secret@[", "x://a:secret@b"])
+def test_a_login_is_never_shown(host: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", host)
+    with pytest.raises(ServiceError) as caught:
+        open_image("docker:x")
+    assert "secret" not in str(caught.value) + str(caught.value.hint)
+
+
+def test_an_engine_over_ssh_says_what_it_takes(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DOCKER_HOST", "ssh://user@127.0.0.1:1")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(ServiceError, match="is reached over ssh, which needs the package paramiko") as caught:
+        open_image("docker:x")
+    assert "ssh -nNT -L" in str(caught.value.hint)
 
 
 def test_no_engine_is_one_sentence(home: Path) -> None:
@@ -203,3 +234,18 @@ def test_a_dead_socket(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DOCKER_HOST", f"unix://{home}/s")
     with pytest.raises(ServiceError, match=r"no docker engine .* is running"):
         open_image("docker:x")
+
+
+@pytest.mark.parametrize("status", ["200 OK", "204 No", "301 Moved", "401 No", "403 No", "404 No", "500 No", "503 No"])
+@pytest.mark.parametrize(
+    "body", [b"", b"null", b"[]", b"7", b"{}", b'{"ApiVersion": 7}', b'{"ApiVersion": "x"}', b"<html>"]
+)
+def test_any_server_that_is_no_engine_is_one_sentence(
+    status: str, body: bytes, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with answering(home / "s", http(status, body)) as url:
+        monkeypatch.setenv("DOCKER_HOST", url)
+        monkeypatch.setenv("CONTAINER_HOST", url)
+        for reference in ("docker:x", "podman:x", "container:x"):
+            with pytest.raises(ServiceError, match=f"(docker|podman) engine .*{url}"):
+                open_image(reference)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,12 +21,16 @@ from imgdiff.reports import json_v1
 from imgdiff.sources import open_image
 from imgdiff.sources.daemon import _engine
 from imgdiff.store import Store
-from tests.services.engine import docker, docker_host, podman_service
+from tests.services.engine import docker, docker_host, holding, podman_service
+from tests.support.command import Shell
+from tests.support.elf import Elf, elf_bytes
 from tests.support.fixtures import FIXTURES
+from tests.support.images import Member, tar_bytes, write_layout
 
 pytestmark = pytest.mark.engine
 
 STORY = "imgdiff-test/story"
+LIBRARIES = "imgdiff-test/libraries"
 
 
 def load(host: str, directory: Path) -> None:
@@ -87,9 +93,9 @@ def exports(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     asked: list[str] = []
     stream = _engine.Engine._stream
 
-    def recorded(self: _engine.Engine, path: str, parameters: Any) -> _engine.Stream:
+    def recorded(self: _engine.Engine, path: str, parameters: Any, *more: Any) -> _engine.Stream:
         asked.append(path.rpartition("/")[2] + (f" {len(parameters)}" if path == "/images/get" else ""))
-        return stream(self, path, parameters)
+        return stream(self, path, parameters, *more)
 
     monkeypatch.setattr(_engine.Engine, "_stream", recorded)
     return asked
@@ -276,3 +282,40 @@ def test_an_image_that_goes_away_while_it_is_read(kind: str, engine: tuple[str, 
     with Store.temporary() as store, pytest.raises((ImageError, ServiceError)) as caught:
         index_layers(image.layers, store)
     assert caught.value.hint
+
+
+@pytest.fixture(scope="module")
+def libraries(engine: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Two images in the engine, :a and :b, with a library each that differs: to tell what in it, it is read again."""
+    directory = tmp_path_factory.mktemp("libraries")
+    for side, code in (("a", b"\xc3"), ("b", b"\x90\xc3")):
+        layer = tar_bytes([Member("usr/lib/libx.so.1", elf_bytes(Elf(soname="libx.so.1", text=code)))])
+        write_layout(directory / side, [layer], {"Cmd": ["/x"]}, "none")
+        target = f"docker-archive:{directory}/{side}.tar:docker.io/{LIBRARIES}:{side}"
+        command = ["skopeo", "--insecure-policy", "copy", "-q", f"oci:{directory}/{side}", target]
+        subprocess.run(command, check=True, capture_output=True)
+        docker("load", "-q", "-i", f"{directory}/{side}.tar", host=url(engine))
+    yield LIBRARIES
+    docker("rmi", "-f", f"{LIBRARIES}:a", f"{LIBRARIES}:b", host=url(engine))
+
+
+@pytest.mark.parametrize("words", [b"/containers/create", b"/archive?", b"DELETE /"])
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGHUP])
+def test_an_interrupt_leaves_no_container(
+    words: bytes, signum: signal.Signals, kind: str, engine: tuple[str, str], libraries: str, tmp_path: Path
+) -> None:
+    """Also while the engine makes one and has not said its ID, or removes it."""
+    before = docker("ps", "-aq", host=url(engine))
+    shell = Shell(tmp_path)
+    with holding(url(engine), words) as held:
+        variable = "DOCKER_HOST" if kind == "docker" else "CONTAINER_HOST"
+        references = [f"{kind}:{libraries}:{side}" for side in ("a", "b")]
+        process = shell.start(*references, "--no-cache", env={variable: held.url})
+        assert held.asked.wait(60)
+        process.send_signal(signum)
+        time.sleep(0.2)  # for it to arrive
+        held.go_on.set()
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err.strip()) == (-signum, b"", b"interrupted")
+    assert docker("ps", "-aq", host=url(engine)) == before
+    assert shell.left() == []
