@@ -13,12 +13,14 @@ class Literal(msgspec.Struct, frozen=True):
 
 class Variable(msgspec.Struct, frozen=True):
     """``$name`` or ``${name...}``. ``default`` is the word of ``:-``, ``-``, ``:=``, ``=``, ``:+`` or ``+``. ``plain``
-    is False where an operator changes the value (``${x%/*}``). ``array``: all elements (``${x[@]}``)."""
+    is False where an operator changes the value (``${x##*/}``). ``array``: all elements (``${x[@]}``). ``directory``:
+    without its last part (``${x%/*}``)."""
 
     name: str
     default: tuple[Part, ...] | None = None
     plain: bool = True
     array: bool = False
+    directory: bool = False
 
 
 class Substitution(msgspec.Struct, frozen=True):

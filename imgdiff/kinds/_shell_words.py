@@ -19,6 +19,8 @@ MAX_NESTING = 25
 
 
 UNKNOWN = Unknown()
+_HOME = re.compile(r"~(?=[/:;&|)\s]|\Z)")  # not that of another user
+_DIRECTORY = "%/*}"  # ends ${name%/*}
 
 _PLAIN = re.compile(r"[^\s'\"\\$`;&|()<>#*?\[\]{}~=]+")
 _DOUBLE = re.compile(r"[^\"\\$`]+")
@@ -100,7 +102,7 @@ class _Reader:
             parts.append(UNKNOWN if unknown else Literal(char))
             self.at = match.end() if match is not None and unknown else self.at + 1
         else:
-            unknown = char in "*?" or (char == "~" and self.at == start)
+            unknown = char in "*?" or (char == "~" and self.at == start and not _HOME.match(self.text, self.at))
             parts.append(UNKNOWN if unknown else Literal(char))
             self.at += 1
 
@@ -189,6 +191,9 @@ class _Reader:
         if self.text.startswith("}", self.at):
             self.at += 1
             return Variable(name, plain=name[0] not in "!#" or len(name) == 1, array=array)
+        if self.text.startswith(_DIRECTORY, self.at):
+            self.at += len(_DIRECTORY)
+            return Variable(name, plain=name[0] not in "!#", array=array, directory=True)
         operator = re.compile(r":?[-=+]").match(self.text, self.at)
         if self.nesting >= MAX_NESTING:
             self._balanced("{", "}", 1)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+import msgspec
+
 from imgdiff.kinds._lines import count_lines
 from imgdiff.kinds._routing import interpreter
 from imgdiff.kinds._shell_nouns import Command, Literal, Substitution, Variable, Word
 from imgdiff.kinds._shell_words import read
 from imgdiff.model import HOLE, HOLE_DIR, HOLE_FILE, Delta, Pattern, ShellFacts, Unreadable
 
-VERSION = 2
+VERSION = 3
 
 MAX_SIZE = 2 * 1024 * 1024
 """Bytes of script that are read at most."""
@@ -59,12 +61,15 @@ _WRAPPERS = frozenset(
         "xargs",
     }
 )
+_ENTERS = frozenset({"cd", "pushd"})
+_PLACES = frozenset({"HOME", "PWD"})  # what a shell sets itself, or whoever starts it
 _HOLES = re.compile(r"[\x00-\x04]+")
 
 
 def facts(data: bytes) -> ShellFacts | Unreadable:
     """Return what a script refers to. What does not fold is :data:`~imgdiff.model.HOLE`; the script's own directory,
-    where it is asked through ``BASH_SOURCE`` or ``$0``, is ``HOLE_DIR``.
+    where it is asked through ``BASH_SOURCE`` or ``$0``, is ``HOLE_DIR``; the home directory is ``~``, the working
+    directory ``.``, or what the script changes to.
 
     A word that can be several things (a default, a variable that is set twice) gives one command for each.
     """
@@ -106,6 +111,7 @@ class _Script:
         self.assigned: dict[tuple[str, Pattern], tuple[int, bool]] = {}
         self.sourced: set[tuple[Pattern, int]] = set()  # in any case
         self._inside = 0  # substitutions that are open
+        self._entered: tuple[Pattern, ...] = ()  # directories that it changes to, the last one first
         self._values: dict[str, tuple[Pattern, ...]] = {}
         self._arrays: dict[str, list[tuple[Word, ...]]] = {}  # what "${name[@]}" can stand for
         self._count: dict[str, int] = {}
@@ -201,6 +207,8 @@ class _Script:
         for word in words:
             self._string(word)
         program = words[0].rpartition("/")[2]
+        if program in _ENTERS and not self._inside:
+            self._enter(words)
         if words[0] in {"source", "."} and len(words) > 1:
             self.sources.append((words[1], line))
             return
@@ -217,6 +225,15 @@ class _Script:
                 self._simple(words[at:], line, level)
         elif program in _WRAPPERS:
             self._wrapped(words, line, level)
+
+    def _enter(self, words: tuple[Pattern, ...]) -> None:
+        """Take in a change of the working directory."""
+        target = next((word for word in words[1:] if not word.startswith("-")), "~")
+        self._entered = _bounded((target, *self._entered))
+
+    def _here(self) -> tuple[Pattern, ...]:
+        """Return what the working directory can be."""
+        return _bounded((*self._entered, "."))
 
     def _wrapped(self, words: tuple[Pattern, ...], line: int, level: int) -> None:
         """Take in every command that a program with options of its own could run: which word begins it is open."""
@@ -274,11 +291,16 @@ class _Script:
         return tuple(re.sub("\x00{2,}", HOLE, result) for result in results)
 
     def _variable(self, variable: Variable, level: int) -> tuple[Pattern, ...]:
+        if variable.directory:
+            whole = msgspec.structs.replace(variable, directory=False)
+            return _bounded([_dirname(pattern) for pattern in self._variable(whole, level)])
         if variable.name == "BASH_SOURCE":
             return (HOLE_FILE,)
         if variable.name == "0":
             return (HOLE_FILE, HOLE)  # of a sourced script it is the one that sources
         values: tuple[Pattern, ...] = (HOLE,)
+        if variable.plain and variable.name in _PLACES and variable.name not in self._count:
+            values = ("~",) if variable.name == "HOME" else self._here()
         if variable.plain and not variable.array and variable.name in self._values:
             known = self._values[variable.name]
             certain = self._count.get(variable.name) == 1
@@ -303,6 +325,8 @@ class _Script:
         commands = [[self.fold(word, level) for word in command.words] for command in part.commands if command.words]
         names = [words[0][0] for words in commands]
         arguments = [[word for word in words[1:] if not word[0].startswith("-")] for words in commands]
+        if names == ["pwd"]:
+            return self._here()
         if len(commands) == 1 and len(arguments[0]) == 1:
             value = arguments[0][0]
             if names[0] == "dirname":

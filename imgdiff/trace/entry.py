@@ -20,7 +20,7 @@ from imgdiff.model import (
     Tree,
     Unreadable,
 )
-from imgdiff.trace.sourced import DEFAULT_PATH, SetBy, Shell, Touched
+from imgdiff.trace.sourced import DEFAULT_PATH, SetBy, Shell, Touched, at_homes, own_place
 
 __all__ = [
     "DEFAULT_PATH",
@@ -343,13 +343,41 @@ class Follower:
             set_by=tuple(state.set_by),
         )
         launches: list[Launch] = []
+        places = [base.cwd, *self._entered(base, script, facts)]
         for words, _ in facts.commands:
-            argv = _arguments(words, rest)
+            argv = self._argv(base, script, words, rest)
             for env in _variants(base) if argv else ():
-                for each in self._behind(base, argv, env, depth, sure=False):
-                    if each not in launches:
-                        launches.append(each)
+                for place in places:
+                    here = msgspec.structs.replace(base, cwd=place)
+                    for each in self._behind(here, argv, env, depth, sure=False):
+                        if each not in launches:
+                            launches.append(each)
         return launches or [base]
+
+    def _entered(self, base: Launch, script: bytes | None, facts: ShellFacts) -> list[bytes]:
+        """Return the directories that shell code changes to: its other commands run there, or where it began."""
+        found: dict[bytes, None] = {}
+        for words, _ in facts.commands:
+            if words[0] in ("cd", "pushd"):
+                target = next((word for word in words[1:] if not word.startswith("-")), "~")
+                for name in at_homes(own_place(target, script), base.env, self.tree):
+                    for cwd in (base.cwd, *found) if HOLE not in name else ():
+                        path = self.tree.resolve(name.encode("utf-8", "surrogateescape"), cwd)
+                        if path is not None and path != base.cwd and self.tree.is_dir(path):
+                            found[path] = None
+                            break
+        return [*found][:_MAX_VARIANTS]
+
+    def _argv(self, base: Launch, script: bytes | None, words: Sequence[str], rest: Sequence[str]) -> list[str]:
+        """Return the command line of a shell command, with the script's own arguments where a word does not fold: it
+        is mostly ``"$@"``."""
+        argv: list[str] = []
+        for word in words:
+            if word == HOLE:
+                argv += rest
+            else:
+                argv.append(at_homes(own_place(word, script), base.env, self.tree)[0])
+        return argv
 
 
 def _variants(launch: Launch) -> list[Mapping[str, str]]:
@@ -368,18 +396,6 @@ def _variants(launch: Launch) -> list[Mapping[str, str]]:
         if env not in found:
             found.append(env)
     return found
-
-
-def _arguments(words: Sequence[str], rest: Sequence[str]) -> list[str]:
-    """The command line of a shell command, with the script's own arguments where a word does not fold: it is
-    mostly ``"$@"``."""
-    argv: list[str] = []
-    for word in words:
-        if word == HOLE:
-            argv += rest
-        else:
-            argv.append(word)
-    return argv
 
 
 def split_entry(entry: str) -> list[str]:

@@ -8,7 +8,7 @@ component that the script belongs to. Both are guesses, so that what they give c
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -67,14 +67,18 @@ class Shell:
     # Sources --------------------------------------------------------------------------------------------------------
 
     def _source(self, pattern: Pattern, line: int, script: bytes, by: ShellFacts, *, sure: bool) -> None:
-        own = "/" + script.decode("utf-8", "surrogateescape")
-        pattern = pattern.replace(HOLE_FILE, own).replace(HOLE_DIR, own.rpartition("/")[0])
+        pattern = own_place(pattern, script)
         if HOLE in pattern:
             self.texts.append(pattern)
             for path in self._computed(pattern, script, by.strings):
                 self._read(path, line, script, sure=False, guess=True)
             return
-        found = self._tree.resolve(pattern.encode("utf-8", "surrogateescape"), self._cwd)
+        at_home = at_homes(pattern, self.env, self._tree)
+        for each in at_home:
+            self._source_file(each, line, script, sure=sure and len(at_home) == 1)
+
+    def _source_file(self, name: str, line: int, script: bytes, *, sure: bool) -> None:
+        found = self._tree.resolve(name.encode("utf-8", "surrogateescape"), self._cwd)
         entry = None if found is None else self._tree.get(found)
         if found is not None and entry is not None and entry.type == "file":
             self._read(found, line, script, sure=sure, guess=False)
@@ -117,16 +121,17 @@ class Shell:
 
     def _assign(self, facts: ShellFacts, script: bytes | None, *, sure: bool, guess: bool = False) -> None:
         """Apply what a script sets. Lists keep what they had: whether it stays is known only at run time."""
-        for (name, pattern), (line, runs) in zip(facts.assigns, facts.assigned, strict=True):
+        assigns = [(name, own_place(pattern, script)) for name, pattern in facts.assigns]
+        for (name, pattern), (line, runs) in zip(assigns, facts.assigned, strict=True):
             if name not in _ENV_LISTS:
                 if HOLE not in pattern and not (guess and name in self.env):
                     self.env[name] = pattern
                     self.set_by.append(SetBy(name, pattern, script, line, sure and runs))
                 continue
-            parts = _parts(pattern)
+            parts = self._parts(pattern)
             others = [
-                _parts(other)
-                for (again, other), (at, _) in zip(facts.assigns, facts.assigned, strict=True)
+                self._parts(other)
+                for (again, other), (at, _) in zip(assigns, facts.assigned, strict=True)
                 if again == name and at == line
             ]
             always = {part for part in parts if sure and runs and all(part in other for other in others)}
@@ -147,6 +152,10 @@ class Shell:
         if new:
             self.env[name] = ":".join(dict.fromkeys(new))
         self.set_by += [SetBy(name, part, script, line, part in always) for part in parts if part not in old]
+
+    def _parts(self, pattern: Pattern) -> list[str]:
+        parts = [part for part in pattern.split(":") if part and HOLE not in part]
+        return [place for part in parts for place in at_homes(part, self.env, self._tree)]
 
     def _libraries(self, script: bytes) -> list[str]:
         """Return the directories that a computed library path could mean: those that hold libraries in the component
@@ -172,5 +181,18 @@ def _computed(pattern: Pattern) -> bool:
     )
 
 
-def _parts(pattern: Pattern) -> list[str]:
-    return [part for part in pattern.split(":") if part and HOLE not in part]
+def own_place(pattern: Pattern, script: bytes | None) -> Pattern:
+    """Return a pattern with the script's own path and directory in it; those of a command line are not known."""
+    if script is None:
+        return pattern.replace(HOLE_FILE, HOLE).replace(HOLE_DIR, HOLE)
+    own = "/" + script.decode("utf-8", "surrogateescape")
+    return pattern.replace(HOLE_FILE, own).replace(HOLE_DIR, own.rpartition("/")[0])
+
+
+def at_homes(name: str, env: Mapping[str, str], tree: Tree) -> tuple[str, ...]:
+    """Return what a path can be where ``~`` is the home directory: ENV says which, else it is root's or a user's."""
+    if name != "~" and not name.startswith("~/"):
+        return (name,)
+    users = ("/home/" + user.decode("utf-8", "surrogateescape") for user in sorted(tree.children(b"home")))
+    homes = [env["HOME"]] if env.get("HOME") else ["/root", *users]
+    return tuple([home.rstrip("/") + name[1:] for home in homes[:_MAX_GUESSES]])

@@ -44,7 +44,17 @@ def test_interpreter_line() -> None:
         ("vllm --port=$PORT", ("vllm", f"--port={HOLE}")),
         ("vllm --port=${PORT}x", ("vllm", f"--port={HOLE}x")),
         ("vllm /opt/*.so", ("vllm", f"/opt/{HOLE}.so")),
-        ("vllm ~/models", ("vllm", f"{HOLE}/models")),
+        ("vllm ~/models", ("vllm", "~/models")),
+        ("vllm ~", ("vllm", "~")),
+        ("vllm ~other/models", ("vllm", f"{HOLE}other/models")),
+        ("vllm $HOME/models", ("vllm", "~/models")),
+        ("HOME=/data\nvllm $HOME/models", ("vllm", "/data/models")),
+        ("vllm ${PWD}/models", ("vllm", "./models")),
+        ("vllm $(pwd)/models", ("vllm", "./models")),
+        ("cd /data && vllm $PWD/models", ("vllm", "/data/models")),
+        ("cd /data && vllm $PWD/models", ("vllm", "./models")),
+        ("cd && vllm `pwd -P`/models", ("vllm", "~/models")),
+        ("X=$(cd /data && pwd)\nvllm $PWD/models", ("vllm", "./models")),
         ("vllm $((1 + (2)))x", ("vllm", f"{HOLE}x")),
         ("vllm {a,b}", ("vllm", HOLE)),
         ("vllm {a}", ("vllm", "{a}")),
@@ -116,7 +126,9 @@ def test_a_variable_that_is_not_certain_keeps_a_hole() -> None:
     assert commands("P=/a/x\n$P/y") == [("/a/x/y",)]
     assert set(commands("if q; then P=/a; fi\n$P/y")) == {("q",), ("/a/y",), (f"{HOLE}/y",)}
     assert set(commands("P=/a\nP=/b\n$P/y")) == {("/a/y",), ("/b/y",), (f"{HOLE}/y",)}
-    assert commands("P=/a/b\n${P%/*}/y") == [(f"{HOLE}/y",)]
+    assert commands("P=/a/b\n${P##*/}/y") == [(f"{HOLE}/y",)]
+    assert commands("P=/a/b\n${P%/*}/y") == [("/a/y",)]
+    assert commands("${P%/*}/y") == [(f"{HOLE}/y",)]
 
 
 @pytest.mark.parametrize(
@@ -131,6 +143,8 @@ def test_a_variable_that_is_not_certain_keeps_a_hole() -> None:
         ('. "$(dirname "$0")/x.sh"', f"{HOLE}/x.sh"),
         ('H="$(cd "$(dirname "$0")" && pwd -P)"\n. "$H/x.sh"', f"{HOLE_DIR}/x.sh"),
         ('. "$(dirname -- "$(readlink -f "$BASH_SOURCE")")/../x.sh"', f"{HOLE_DIR}/../x.sh"),
+        ('. "${BASH_SOURCE[0]%/*}/x.sh"', f"{HOLE_DIR}/x.sh"),
+        ('. "${0%/*}/../x.sh"', f"{HOLE_DIR}/../x.sh"),
         ("bash -c 'source /opt/x.sh; exec y'", "/opt/x.sh"),
         ("source $X/x.sh", f"{HOLE}/x.sh"),
     ],

@@ -78,6 +78,48 @@ def test_what_a_shell_script_sources_is_eager_and_what_it_starts_is_deferred() -
     assert world.level("root/.bashrc") == "deferred"
 
 
+@pytest.mark.parametrize(
+    ("line", "env", "directory"),
+    [
+        ("export PYTHONPATH=$PWD/lib:$PYTHONPATH", (), "work/lib"),
+        ("export PYTHONPATH=$(pwd)/lib", (), "work/lib"),
+        ("export PYTHONPATH=$HOME/lib", ("HOME=/home/me",), "home/me/lib"),
+        ("export PYTHONPATH=$HOME/lib", (), "root/lib"),
+        ("export PYTHONPATH=$HOME/lib", (), "home/me/lib"),
+        ("export PYTHONPATH=/none:~/lib", ("HOME=/home/me",), "home/me/lib"),
+        ("cd /data; export PYTHONPATH=$PWD/lib", (), "data/lib"),
+        ("cd /data; export PYTHONPATH=lib", (), "data/lib"),
+        ('export PYTHONPATH="${0%/*}/lib"', (), "opt/start/lib"),
+        ("cd /data/lib", (), "data/lib"),
+        ("cd /data && cd lib", (), "data/lib"),
+        ("cd ~/lib", ("HOME=/home/me",), "home/me/lib"),
+        ('cd "$(dirname "$0")/lib"', (), "opt/start/lib"),
+        ("pushd /data/lib", (), "data/lib"),
+    ],
+)
+def test_directories_that_a_shell_script_takes_from_where_it_runs(
+    line: str, env: tuple[str, ...], directory: str
+) -> None:
+    """A module there hides the installed one."""
+    hidden = {**APP, **SHELL, f"{directory}/dep.py": "", "work/x": "", "data/lib/x": "", "home/me/x": "", "root/x": ""}
+    files = {**hidden, "opt/start/run.sh": f"#!/bin/bash\n{line}\nexec python3.12 -m app\n"}
+    where = {"argv": ("/opt/start/run.sh",), "cwd": "/work", "elves": SHELL_ELVES, "links": {"bin": "usr/bin"}}
+    assert World(files, env=env, **where).level(f"{directory}/dep.py") == "eager"  # type: ignore[arg-type]  # forwarded
+    files["opt/start/run.sh"] = "#!/bin/bash\nexec python3.12 -m app\n"
+    assert World(files, env=env, **where).level(f"{directory}/dep.py") in ("unreached", "unknown")  # type: ignore[arg-type]  # forwarded
+
+
+def test_a_program_beside_the_script_that_starts_it() -> None:
+    files = {
+        **APP,
+        **SHELL,
+        "opt/start/go.sh": '#!/bin/bash\nexec "$(dirname "$0")/bin/run"\n',
+        "opt/start/bin/run": "#!/bin/bash\nexec python3.12 -m app\n",
+    }
+    world = World(files, argv=("bash", "/opt/start/go.sh"), elves=SHELL_ELVES, links={"bin": "usr/bin"})
+    assert world.level(f"{S}/app.py") == "eager"
+
+
 def test_an_entry_that_leads_nowhere_is_a_blindspot() -> None:
     world = World(APP, argv=("/no/such/program",))
     assert [spot.what for spot in world.trace.blindspots] == ["entry"]
