@@ -17,11 +17,12 @@ from multiprocessing import get_context
 from typing import Literal
 
 import msgspec
+from msgspec.structs import force_setattr
 
 from imgdiff.errors import ImageError
 from imgdiff.kinds import bytecode, elf, python, shell
 from imgdiff.kinds.bytecode.facts import VERSION as BYTECODE_VERSION
-from imgdiff.model import ElfFacts, FileEntry, ModuleFacts, ShellFacts, Texts, Tree, Unreadable
+from imgdiff.model import ElfFacts, FileEntry, ModuleFacts, Scope, ShellFacts, Texts, Tree, Unreadable
 from imgdiff.store import Store
 from imgdiff.surrogates import encodable
 
@@ -38,6 +39,8 @@ RULES = " ".join(f"{kind} {version}" for kind, version in VERSIONS.items())
 _PYC_FLAGS_END = 8  # bytes of a .pyc's header before its time stamp or hash (PEP 552)
 _BATCH_BYTES = 1_000_000  # of content handed to a worker at once
 _WORTH_A_POOL = 4_000_000  # bytes of content below which starting processes costs more than it saves
+
+_NOTHING: frozenset[str] = frozenset()
 
 _encoder = msgspec.msgpack.Encoder()
 _module_decoder = msgspec.msgpack.Decoder(ModuleFacts)
@@ -193,7 +196,24 @@ def decode(kind: FactKind, encoded: bytes) -> ModuleFacts | ShellFacts | Unreada
     """Return facts from their encoded form."""
     if encoded[:1] == b"U":
         return msgspec.msgpack.decode(encoded[1:], type=Unreadable)
-    return (_shell_decoder if kind == "shell" else _module_decoder).decode(encoded[1:])
+    if kind == "shell":
+        return _shell_decoder.decode(encoded[1:])
+    found = _module_decoder.decode(encoded[1:])
+    _share_empty(found.scopes)
+    return found
+
+
+def _share_empty(scopes: Iterable[Scope]) -> None:
+    """Let all scopes have one empty set: the decoder makes each anew, in 216 bytes, and most sets are empty."""
+    for scope in scopes:
+        if not scope.names:
+            force_setattr(scope, "names", _NOTHING)
+        if not scope.strings:
+            force_setattr(scope, "strings", _NOTHING)
+        if not scope.patterns:
+            force_setattr(scope, "patterns", _NOTHING)
+        if not scope.numbers:
+            force_setattr(scope, "numbers", _NOTHING)
 
 
 def decode_elf(encoded: bytes) -> ElfFacts | Unreadable:

@@ -96,8 +96,9 @@ class Ledger:
 
         Where the directory does not exist, the path as it reads with ``.`` and ``..`` taken away.
         """
-        if path in self.tree.entries:
-            return path
+        entry = self.tree.entries.get(path)
+        if entry is not None:
+            return entry.path if entry.path == path else path  # one copy of each, by the hundred thousand
         parent, _, name = path.rpartition(b"/")
         if name in (b"", b".", b".."):
             return self.lexical(path)
