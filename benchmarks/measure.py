@@ -44,8 +44,10 @@ def run(
     limit: float | None = None,
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    until: str | None = None,
 ) -> Cost:
-    """Run a command and wait for it and for every process that it leaves behind.
+    """Run a command and wait for it and for every process that it leaves behind. With ``until``, the cost is that up to
+    the moment at which these words stood in what it wrote to stderr, looked for 50 times a second; it is ended then.
 
     Orphans (the server that multiprocessing forks workers from is one) come to this process, which counts them.
     """
@@ -66,6 +68,12 @@ def run(
         peaks = [0]
         watcher = threading.Thread(target=_watch, args=(process.pid, start, limit, done, expired, peaks))
         watcher.start()
+        reached: tuple[float, float] | None = None
+        while until is not None and process.poll() is None and reached is None:
+            time.sleep(0.02)
+            if until.encode() in os.pread(err.fileno(), os.fstat(err.fileno()).st_size, 0):
+                reached = sum(cpu for cpu, _ in below(os.getpid()).values()), time.perf_counter() - start
+                os.killpg(process.pid, signal.SIGKILL)
         cpu, wall, largest, code = 0.0, 0.0, 0, 0
         while True:
             try:
@@ -82,6 +90,10 @@ def run(
         for stream in (out, err):
             stream.seek(0)
         texts = [stream.read().decode("utf-8", "replace") for stream in (out, err)]
+    if until is not None:
+        if reached is None:
+            return Cost(cpu, wall, max(largest, peaks[0]), None, texts[0], f"it never said {until!r}: {texts[1]}")
+        return Cost(*reached, max(largest, peaks[0]), 0, *texts)
     return Cost(cpu, wall, max(largest, peaks[0]), None if expired.is_set() else code, texts[0], texts[1])
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,7 +21,8 @@ from imgdiff.cli_options import CacheDirectory
 from imgdiff.cli_record import record_command
 from imgdiff.cli_resolve import resolve_command
 from imgdiff.errors import ImgdiffError, UsageError
-from imgdiff.reports import EXIT_CODES, FORMATS, View, progress, render, safe, summary, transferred
+from imgdiff.model import Change
+from imgdiff.reports import EXIT_CODES, FORMATS, View, early, progress, render, safe, summary, transferred
 from imgdiff.sources import registry
 from imgdiff.store import Store
 
@@ -169,6 +170,12 @@ cli.add_command(record_command)
     "whole; the report says so.",
 )
 @click.option("--jobs", type=click.IntRange(1), metavar="N", help="Processes to use; all cores by default.")
+@click.option(
+    "--early",
+    "early_list",
+    is_flag=True,
+    help="Write each differing file, whose it is and what in it differs to stderr before it is traced who loads it.",
+)
 @click.option("-q", "--quiet", is_flag=True, help="No progress and no summary.")
 @click.option("-v", "--verbose", count=True, help="Show all rows and whole chains; twice: every file.")
 def diff_command(
@@ -193,6 +200,7 @@ def diff_command(
     insecure: bool,
     trust_toc: bool,
     jobs: int | None,
+    early_list: bool,
     quiet: bool,
     verbose: int,
 ) -> None:
@@ -236,7 +244,7 @@ def diff_command(
         any_image=trace_any_image,
     )
     with progress.display(enabled=not quiet and not _dumb() and sys.stderr.isatty()) as shown:
-        report = pipeline.diff(a, b, options, shown)
+        report = pipeline.diff(a, b, options, shown, _say_early if early_list else None)
     view = View(only=only, loaded=loaded, verbose=verbose)
     _check_owners(only, {row.name for row in report.owners})
     rendered: list[tuple[Path | None, str, str]] = []
@@ -253,6 +261,10 @@ def diff_command(
     if not quiet and moved is not None:
         click.echo(moved, err=True)
     sys.exit(EXIT_CODES[report.verdict.outcome])
+
+
+def _say_early(changes: Sequence[Change]) -> None:
+    click.echo("\n".join(early.lines(changes)), err=True)
 
 
 def _same(a: str, b: str) -> bool:

@@ -75,6 +75,19 @@ def test_exit_codes(other: str, code: int, word: str, images: Path, shell: Shell
     assert shell.left() == []
 
 
+def test_the_early_list_goes_to_stderr_and_changes_no_report(images: Path, shell: Shell, tmp_path: Path) -> None:
+    name = b"etc/app/\x1b[2Kline\nbreak.json".decode()
+    layout(tmp_path / "other", {**CHANGED, name: b"{}"})
+    plain = shell.run(images / "a", tmp_path / "other", "--no-cache")
+    ran = shell.run(images / "a", tmp_path / "other", "--no-cache", "--early")
+    assert (ran.code, ran.out) == (plain.code, plain.out)
+    assert ran.err.splitlines() == [
+        "added, data (unowned:/etc): /etc/app/\\x1b[2Kline\\x0abreak.json: The file is in b only.",
+        f"modified, code (unowned:/srv): /{ENGINE}: The syntax trees differ: <module>.",
+        "2 files differ; who loads what is traced now",
+    ]
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

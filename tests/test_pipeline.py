@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 import imgdiff
+from imgdiff import pipeline, tracing
+from imgdiff.model import Change
 from tests.support.elf import Elf, elf_bytes
 from tests.support.images import Member, tar_bytes, write_layout
 
@@ -59,3 +62,29 @@ def test_code_of_the_command_line_is_a_way_to_a_difference() -> None:
     ]
     assert change["load"]["main"]["chain"][0]["module"] == "__main__"
     assert change["load"]["main"]["chain"][0]["path"] == "/proc/self/cmdline"
+
+
+def test_what_differs_is_told_before_anything_is_traced(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    story = Path(__file__).parents[1] / "fixtures" / "story"
+    told: list[Change] = []
+    traced: list[int] = []
+    trace = tracing.trace  # type: ignore[attr-defined]  # where the pipeline finds it
+
+    def counting(*arguments: object) -> object:
+        traced.append(len(told))
+        return trace(*arguments)  # type: ignore[arg-type]  # handed on as they came
+
+    def early(changes: Sequence[Change]) -> None:
+        assert not traced
+        told.extend(changes)
+
+    monkeypatch.setattr(tracing, "trace", counting)
+    options = pipeline.Options(cache_dir=tmp_path, jobs=1)
+    report = pipeline.diff(str(story / "a"), str(story / "b"), options, early=early)
+    assert traced == [len(told)] * 2
+    assert {change.path: change.delta for change in told} == {
+        judged.change.path: judged.change.delta for judged in report.changes
+    }
+    told.clear()
+    assert pipeline.diff(str(story / "a"), str(story / "b"), options, early=early) == report  # it is known now
+    assert not told

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -10,7 +10,7 @@ from imgdiff import config as configs
 from imgdiff import engines, explanation, recall, recordings, runtime, verdict, versions
 from imgdiff.facts import Facts
 from imgdiff.layer import Progress, Trust
-from imgdiff.model import Image, Level, Recording, Report
+from imgdiff.model import Change, Image, Level, Recording, Report
 from imgdiff.pipeline.images import (
     SNAPSHOT_RULES,
     Indexed,
@@ -42,10 +42,21 @@ from imgdiff.tracing import Traces
 __all__ = ["SNAPSHOT_RULES", "Indexed", "Options", "check", "diff", "index", "open_store", "opened"]
 
 
+Early = Callable[[Sequence[Change]], None]
+
+
 def diff(
-    reference_a: str, reference_b: str, options: Options | None = None, progress: Progress | None = None
+    reference_a: str,
+    reference_b: str,
+    options: Options | None = None,
+    progress: Progress | None = None,
+    early: Early | None = None,
 ) -> Report:
-    """Compare two images and return the report. Raises ImgdiffError where an image can't be used."""
+    """Compare two images and return the report. Raises ImgdiffError where an image can't be used.
+
+    ``early`` is told all changes with their owners and deltas before the traces are made, which take most of the time;
+    where the report is known already, it is not called.
+    """
     options = options or Options()
     check(options)
     digests = recordings.digests(options.traces)
@@ -60,34 +71,40 @@ def diff(
         known = None if pair is None else recall.load(store, pair, images, tuple(configs.redact_argv(options.argv)))
         if known is not None:
             return encodable(known)
-        report = _fresh(images, store, options, progress)  # what it held is gone before the collector comes back
+        report = _fresh(images, store, options, progress, early)  # what it held is gone before the collector comes back
         if pair is not None and digests == recordings.digests(options.traces):  # a run can be under way
             recall.save(store, pair, report)
         return report
 
 
-def _fresh(images: tuple[Image, Image], store: Store, options: Options, progress: Progress | None) -> Report:
+def _fresh(
+    images: tuple[Image, Image], store: Store, options: Options, progress: Progress | None, early: Early | None
+) -> Report:
     """Compare two images whose report is not known."""
     runs = recordings.runs(options.traces)
     facts = Facts(store, options.jobs)
     try:
         a, b = index(images, store, facts, progress, options.jobs, Trust() if options.trust_toc else None)
-        return encodable(_compare(a, b, store, options, runs))
+        return encodable(_compare(a, b, store, options, runs, early))
     finally:
         facts.close()
 
 
-def _compare(a: Indexed, b: Indexed, store: Store, options: Options, runs: Sequence[Recording]) -> Report:
+def _compare(
+    a: Indexed, b: Indexed, store: Store, options: Options, runs: Sequence[Recording], early: Early | None
+) -> Report:
     profile = profile_of(a, b, options)
     check_recorded_roles(runs, profile)
     claim = claim_of(profile, options)
     accepted: frozenset[Level] = frozenset(level for level in ("dormant",) if level in options.accept)
     comparison = compared(a, b)
+    explained = explanation.explain(comparison, one_side(a), one_side(b), store)
+    if early is not None:
+        early(explained.changes)
     traces = Traces(profile, options.entry, store if options.cache else None)
     trace_a, trace_b = traces_of(a, b, traces)
     joined = joined_with(a, trace_a, b, trace_b, runs, profile, options)
     trace_a, trace_b = joined.traces
-    explained = explanation.explain(comparison, one_side(a), one_side(b), store)
     sides = [(x.attribution, x.facts, found) for x, found in ((a, trace_a), (b, trace_b))]
     changes = versions.weigh_versions(explained.changes, sides, profile)
     changes = tuple(weigh_loader_cache(change, (a, trace_a), (b, trace_b)) for change in changes)

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from imgdiff.errors import UsageError
 from imgdiff.model import Report
-from imgdiff.reports import json_v1, markdown, progress, terminal
+from imgdiff.reports import early, json_v1, markdown, progress, terminal
 from imgdiff.reports._view import EXIT_CODES, View, safe, size_text
 
-__all__ = ["EXIT_CODES", "FORMATS", "View", "progress", "render", "safe", "summary", "transferred"]
+__all__ = ["EXIT_CODES", "FORMATS", "View", "early", "progress", "render", "safe", "summary", "transferred"]
 
 
 def _terminal(report: Report, view: View, color: bool, width: int) -> str:
