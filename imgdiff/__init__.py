@@ -11,7 +11,7 @@ options of :func:`diff` and the error tree are the public API::
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from imgdiff import about
 from imgdiff.errors import ImgdiffError
 
 if TYPE_CHECKING:
-    from imgdiff.model import Report
+    from imgdiff.model import Change, Report
 
 __version__ = about.VERSION
 
@@ -45,6 +45,7 @@ def diff(
     assume: Sequence[str] = (),
     model_archs: Sequence[str] = (),
     model_config: Path | None = None,
+    early: Callable[[Sequence[Change]], None] | None = None,
 ) -> Report:
     """Compare two images and return the report.
 
@@ -66,6 +67,8 @@ def diff(
         assume: What the run is known to be, ``NAME=VALUE`` each (see ``docs/verdicts.md``).
         model_archs: The classes of the models that are served.
         model_config: The served model's ``config.json``.
+        early: Called once with all changes, their owners and deltas, before it is traced who loads them; not where the
+            report is known.
 
     Raises:
         ImgdiffError: an image can't be read or used; ``str(error)`` is one sentence, ``error.hint`` says what to do.
@@ -93,6 +96,7 @@ def diff(
             model_archs=tuple(model_archs),
             model_config=model_config,
         ),
+        early=early,
     )
 
 

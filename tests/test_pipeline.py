@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import imgdiff
-from imgdiff import pipeline, tracing
+from imgdiff import tracing
 from imgdiff.model import Change
 from tests.support.elf import Elf, elf_bytes
 from tests.support.images import Member, tar_bytes, write_layout
@@ -79,12 +79,12 @@ def test_what_differs_is_told_before_anything_is_traced(monkeypatch: pytest.Monk
         told.extend(changes)
 
     monkeypatch.setattr(tracing, "trace", counting)
-    options = pipeline.Options(cache_dir=tmp_path, jobs=1)
-    report = pipeline.diff(str(story / "a"), str(story / "b"), options, early=early)
+    report = imgdiff.diff(str(story / "a"), str(story / "b"), cache_dir=tmp_path, jobs=1, early=early)
     assert traced == [len(told)] * 2
     assert {change.path: change.delta for change in told} == {
         judged.change.path: judged.change.delta for judged in report.changes
     }
     told.clear()
-    assert pipeline.diff(str(story / "a"), str(story / "b"), options, early=early) == report  # it is known now
+    again = imgdiff.diff(str(story / "a"), str(story / "b"), cache_dir=tmp_path, jobs=1, early=early)
+    assert again == report  # it is known now
     assert not told
