@@ -149,8 +149,11 @@ class Authorizer:
 
     def _check(self, realm: str) -> None:
         """Raise ServiceError for a token service that may not be asked: a login goes over HTTPS."""
-        scheme = urlsplit(realm).scheme
-        if scheme not in ("https", "http"):
+        try:
+            scheme, host = urlsplit(realm).scheme, urlsplit(realm).hostname
+        except ValueError:
+            scheme, host = "", None
+        if scheme not in ("https", "http") or not host:
             raise ServiceError(f"{self._name.domain} wants a token and names no service that gives one")
         if scheme == "http" and not self._network.options.insecure:
             raise ServiceError(

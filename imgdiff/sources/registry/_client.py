@@ -102,8 +102,10 @@ class Registry:
             cause = error.__cause__
             if cause is None or not trouble.plain_may_help(cause):
                 raise
-            self.network.scheme = "http"
-            connection.send("GET", self.network.url("/v2/"), {})
+        else:
+            return
+        self.network.scheme = "http"  # not within the handler: what TLS said is no cause of what comes now
+        connection.send("GET", self.network.url("/v2/"), {})
 
     def trouble(self, answer: Answer, what: str) -> ServiceError:
         """Return the error for a status that is none of those that an answer has a use for."""

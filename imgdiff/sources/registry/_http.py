@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import datetime
 import email.utils
+import ipaddress
 import random
 import ssl
 import threading
@@ -32,8 +35,10 @@ from imgdiff.sources.registry._options import Options
 CERTIFICATES: Final = (Path("/etc/docker/certs.d"), Path("/etc/containers/certs.d"))  # HOST/*.crt, *.cert with *.key
 _AGAIN: Final = (408, 425, 429, 500, 502, 503, 504)
 _ELSEWHERE: Final = (301, 302, 303, 307, 308)
+_REFUSED: Final = (401, 403)
 _MOST_REDIRECTS: Final = 10
 _READ: Final = 1 << 16
+_DIGITS: Final = 9  # of seconds to wait: decades
 
 
 class Answer(msgspec.Struct, frozen=True):  # holds a live connection: never serialised
@@ -113,6 +118,13 @@ class _Adapter(HTTPAdapter):
         return super().proxy_manager_for(proxy, ssl_context=self._context, **keywords)
 
 
+class _Session(requests.Session):
+    """A session that leaves redirects alone: requests looks into them even where it is not to follow, and fails."""
+
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """Tell that there is none."""
+
+
 class Connection:
     """A session. A context manager; for one thread."""
 
@@ -120,7 +132,8 @@ class Connection:
         self._network = network
         self._certificate = certificate
         self._stopped = threading.Event()
-        self._session = requests.Session()
+        self._at = ""  # the URL that was asked last, behind redirects
+        self._session = _Session()
         self._session.headers.clear()
         self._session.mount("https://", _Adapter(context))
 
@@ -173,7 +186,7 @@ class Connection:
                 failures += 1
                 passing = trouble.passing(error, reached=self._network.reached)
                 if not passing or failures >= self._network.options.tries:
-                    raise trouble.unreachable(error, url, self._network.options) from error
+                    raise trouble.unreachable(error, self._at or url, self._network.options) from error
                 wait = self._network.backoff(failures)
             else:
                 self._network.reached = True
@@ -197,25 +210,32 @@ class Connection:
         stream: bool,
     ) -> Answer:
         first = urlsplit(url)
+        asked = trouble.origin(url)
         for _ in range(_MOST_REDIRECTS):
             target = urlsplit(url)
             own = (target.scheme, target.netloc) == (first.scheme, first.netloc)
             more = {"Authorization": authorization} if authorization and own else {}
             answer = self._once(method, url, {**headers, **more}, data, own=own, stream=stream)
+            if answer.status in _REFUSED and not own:  # whom it asks for a login is not for us to hear
+                raise ServiceError(
+                    f"{asked} sends us on to {trouble.origin(url)}, which answers with {answer.status}",
+                    "try again; what it is for must be known there",
+                )
             if answer.status not in _ELSEWHERE:
                 return answer
             answer.close()
             location = answer.headers.get("Location")
             if data is not None or not location:  # what was posted is a secret
                 return answer
-            url = urljoin(url, location)
+            url = _joined(url, location)
             scheme = urlsplit(url).scheme
-            if scheme != "https" and not (scheme == "http" and self._network.options.insecure):
+            if scheme not in ("https", "http") or not urlsplit(url).hostname:
+                raise ServiceError(f"{asked} sends us on to what is no address")
+            if scheme != "https" and not self._network.options.insecure:
                 raise ServiceError(
-                    f"{trouble.origin(first.geturl())} sends us on to {trouble.origin(url)}, which is not HTTPS",
-                    "--insecure allows plain HTTP",
+                    f"{asked} sends us on to {trouble.origin(url)}, which is not HTTPS", "--insecure allows plain HTTP"
                 )
-        raise ServiceError(f"{trouble.origin(first.geturl())} redirects without end")
+        raise ServiceError(f"{asked} redirects without end")
 
     def _once(
         self,
@@ -228,7 +248,7 @@ class Connection:
         stream: bool,
     ) -> Answer:
         options = self._network.options
-        local = (urlsplit(url).hostname or "").startswith(("localhost", "127.", "::1"))
+        self._at = url
         response = self._session.request(
             method,
             url,
@@ -240,7 +260,7 @@ class Connection:
             timeout=(options.connect_timeout, options.read_timeout),
             verify=not options.insecure,
             cert=self._certificate if own else None,
-            proxies={"http": "", "https": ""} if local else None,  # as Go does: never through a proxy
+            proxies={"http": "", "https": ""} if _is_local(url) else None,  # as Go does: never through a proxy
         )
         if stream and response.status_code in (200, 206):
             return Answer(response.status_code, response.headers, b"", response.raw, response.close)
@@ -266,12 +286,33 @@ def _whole(response: requests.Response) -> bytes:
     return b"".join(parts)
 
 
+def _joined(url: str, location: str) -> str:
+    """Return where a Location header leads; nothing that can be read leads to an empty text."""
+    with contextlib.suppress(UnicodeError):  # headers are read as Latin-1
+        location = location.encode("latin-1").decode()
+    try:
+        return urlsplit(urljoin(url, location)).geturl()
+    except ValueError:
+        return ""
+
+
+def _is_local(url: str) -> bool:
+    host = urlsplit(url).hostname or ""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def retry_after(headers: Mapping[str, str]) -> float:
     """Return the seconds that a server asks to wait (RFC 9110, 10.2.3); 0 where it asks nothing."""
     value = headers.get("Retry-After", "").strip()
-    if value.isdecimal():
-        return float(value)
+    if value.isascii() and value.isdecimal():
+        return float(value[:_DIGITS])
     try:
-        return max(0.0, email.utils.parsedate_to_datetime(value).timestamp() - time.time())
-    except (ValueError, TypeError):
+        date = email.utils.parsedate_to_datetime(value)
+        if date.tzinfo is None:  # of the older forms; all are in UTC
+            date = date.replace(tzinfo=datetime.UTC)
+        return max(0.0, date.timestamp() - time.time())
+    except (ValueError, TypeError, OverflowError):
         return 0.0

@@ -22,17 +22,22 @@ _FINAL = (
     requests.exceptions.InvalidHeader,
     requests.exceptions.InvalidSchema,
     requests.exceptions.InvalidProxyURL,
+    urllib3.exceptions.LocationParseError,
 )
 
 
 def origin(url: str) -> str:
     """Return the ``host[:port]`` of a URL."""
-    return shown(urlsplit(url).netloc.rpartition("@")[2])
+    try:
+        return shown(urlsplit(url).netloc.rpartition("@")[2])
+    except ValueError:
+        return "an address that can't be read"
 
 
 def plain_may_help(error: BaseException) -> bool:
-    """Tell whether HTTP may answer where HTTPS did not: TLS failed, nobody listens, or only HTTP has a proxy."""
-    kinds = (ssl.SSLError, ConnectionRefusedError, socket.gaierror, urllib3.exceptions.ProxyError)
+    """Tell whether HTTP may answer where HTTPS did not: TLS failed or was cut off, nobody listens, or only HTTP has a
+    proxy."""
+    kinds = (ssl.SSLError, ConnectionError, socket.gaierror, urllib3.exceptions.ProxyError)
     return any(isinstance(cause, kinds) for cause in _causes(error))
 
 
@@ -63,6 +68,8 @@ def unreachable(error: BaseException, url: str, options: Options) -> ServiceErro
     """Return the error for a request that had no answer."""
     host = origin(url)
     causes = list(_causes(error))
+    if isinstance(error, _FINAL):
+        return _malformed(error, url, host)
     if any(isinstance(cause, urllib3.exceptions.ProxyError) for cause in causes):
         return ServiceError(
             f"the proxy on the way to {host} can't be used: {_reason(causes)}",
@@ -86,6 +93,29 @@ def unreachable(error: BaseException, url: str, options: Options) -> ServiceErro
             "REQUESTS_CA_BUNDLE or CURL_CA_BUNDLE names a file that is not there", "unset it, or mend it"
         )
     return ServiceError(f"the connection to {host} broke off: {_reason(causes)}", "try again; check the network")
+
+
+def _malformed(error: BaseException, url: str, host: str) -> ServiceError:
+    """Return the error for an address that is none: the server's, or a proxy's."""
+    if isinstance(error, requests.exceptions.InvalidSchema):  # "Missing dependencies for SOCKS support."
+        return ServiceError(
+            f"a SOCKS proxy on the way to {host} needs the package PySocks",
+            "install it, or name an HTTP proxy in HTTPS_PROXY",
+        )
+    if not _has_address(url):
+        return ServiceError(f"{host} is no address of a server", "check the host and the port")
+    return ServiceError(
+        f"the environment names a proxy on the way to {host}, and what it names is no address of one",
+        "HTTPS_PROXY, HTTP_PROXY and ALL_PROXY are http://HOST:PORT",
+    )
+
+
+def _has_address(url: str) -> bool:
+    try:
+        (urllib3.util.parse_url(url).host or "").encode("idna")
+    except (urllib3.exceptions.LocationParseError, UnicodeError):
+        return False
+    return requests.utils.select_proxy(url, requests.utils.get_environ_proxies(url)) is not None  # it must be that
 
 
 def _tls(error: ssl.SSLError, host: str) -> ServiceError:

@@ -404,7 +404,7 @@ def test_redirects(proxy: Proxy, plain: str, big: bytes) -> None:
     assert "redirects without end" in str(trouble(proxy, ServiceError))
     for other in ("ftp://localhost/x", "file:///etc/passwd"):
         proxy.faults[:] = [Fault("/manifests/", status=302, headers={"Location": other})]
-        assert "which is not HTTPS" in str(trouble(proxy, ServiceError))
+        assert "sends us on to what is no address" in str(trouble(proxy, ServiceError))
 
 
 def test_a_proxy_from_the_environment(proxy: Proxy, big: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
