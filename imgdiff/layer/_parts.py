@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, Final
 
 import msgspec
 
@@ -16,6 +15,7 @@ from imgdiff.kinds import HEAD_SIZE
 from imgdiff.layer._blob import label
 from imgdiff.layer._toc_entries import EMPTY
 from imgdiff.model import BelievedContents, BlobParts, Layer, Place
+from imgdiff.scratch import scratch_file
 
 _GAP: Final = 1 << 17  # bytes that nobody wants, and that cost less than a request of their own
 # DEFLATE comes byte by byte, a block of zstd (RFC 8878, 3.1.1.2; up to 128 KiB) whole.
@@ -203,11 +203,11 @@ def read_places(
     empty = paths.pop(EMPTY, [])
     items = [Wanted(digest, believed.places[digest]) for digest in paths]
     for path in empty:
-        with _temporary() as file:
+        with scratch_file() as file:
             yield path, file
     with layer.parts() as parts:
         for item, pieces in contents(layer, parts, items, lambda _: None):
-            with _temporary() as file:
+            with scratch_file() as file:
                 hasher = hashlib.sha256()
                 for piece in pieces:
                     hasher.update(piece)
@@ -216,7 +216,3 @@ def read_places(
                 for path in paths[item.digest]:
                     file.seek(0)
                     yield path, file
-
-
-def _temporary() -> BinaryIO:
-    return cast("BinaryIO", tempfile.TemporaryFile(prefix="imgdiff-"))

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Collection, Iterator, Mapping
-from typing import BinaryIO, cast
+from typing import BinaryIO
 
 from imgdiff.errors import BlobError, RangeRefusedError
 from imgdiff.layer._archive import REGULAR, Archive, Member
@@ -19,6 +18,7 @@ from imgdiff.layer._tape import Tape
 from imgdiff.layer._toc_entries import EMPTY
 from imgdiff.layer._trust import Trust, places
 from imgdiff.model import BelievedContents, Layer
+from imgdiff.scratch import scratch_file
 
 
 def read_contents(
@@ -123,7 +123,7 @@ def _from_archive(layer: Layer, digests: Mapping[bytes, bytes | None]) -> Iterat
 
 
 def _copy(archive: Archive, member: Member) -> tuple[BinaryIO, bytes]:
-    file = cast("BinaryIO", tempfile.TemporaryFile(prefix="imgdiff-"))  # noqa: SIM115 -- closed by who asked for it
+    file = scratch_file()  # closed by who asked for it
     hasher = hashlib.sha256()
     try:
         for piece in archive.pieces(member):

@@ -113,7 +113,7 @@ def _outright(reference: str, platform: str | None, insecure: bool) -> Image | N
     if scheme in _ENGINES:
         return daemon.open_engine(_ENGINES[scheme], name, given, platform)
     if scheme == daemon.CONTAINER:
-        return daemon.open_container(name, given)
+        return daemon.open_container(name, given, platform)
     return None
 
 

@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 from imgdiff.errors import CacheError
 
 TEMPORARY: Final = ".writing-"
-HINT: Final = "Name another directory with --cache-dir, or go without with --no-cache."
+HINT: Final = "Name another directory with --cache-dir, or go without with --no-cache, which takes TMPDIR's."
 
 
 def trouble(directory: Path, error: OSError) -> CacheError:

@@ -101,11 +101,11 @@ def _connected(address: Address, kind: Kind) -> Engine:
     return engine
 
 
-def open_container(name: str, given: str) -> Image:
+def open_container(name: str, given: str, platform: str | None) -> Image:
     """Return a container, running or not, by name or ID: docker's, else podman's.
 
-    Raises UnknownReferenceError where no engine has it, with the nearest names, and ServiceError where none can be
-    asked.
+    Raises UnknownReferenceError where no engine has it, with the nearest names, ServiceError where none can be asked,
+    and ImageError where it is for another platform than the one that is wanted.
     """
     from imgdiff.sources.daemon._container import container_of
     from imgdiff.sources.daemon._engine import NotHereError
@@ -117,7 +117,7 @@ def open_container(name: str, given: str) -> Image:
         try:
             with _connected(address, address.kind) as engine:
                 try:
-                    return container_of(engine, engine.container(name), given)
+                    return container_of(engine, engine.container(name), given, platform)
                 except NotHereError:
                     looked.append(f"the {address} has none of this name")
                     nearest += _nearest(name, engine.containers())

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, BinaryIO, Final
 
-from imgdiff.errors import ServiceError
+from imgdiff.errors import ImageError, ServiceError
 from imgdiff.model import Image, ImageConfig, Layer, Mount
-from imgdiff.sources._platform import UNKNOWN
+from imgdiff.sources._platform import UNKNOWN, matches, parse_platform
 from imgdiff.sources._text import listed, shown
 from imgdiff.sources.daemon._address import Address
 from imgdiff.sources.daemon._contents import from_container, opened_export
@@ -20,11 +20,17 @@ _PODMAN_ENV: Final = {"container": ("podman", "oci"), "TERM": ("xterm",), "HOME"
 _RUNNING: Final = ("running", "paused", "restarting")
 
 
-def container_of(engine: Engine, inspected: Mapping[str, Any], given: str) -> Image:
-    """Return a container as an image of one layer, its export."""
+def container_of(engine: Engine, inspected: Mapping[str, Any], given: str, wanted: str | None) -> Image:
+    """Return a container as an image of one layer, its export. Raises ImageError where it is for another platform than
+    the one that is wanted."""
     identity = str(inspected["Id"])
     image = _own_image(engine, inspected)
     config, platform = _config(engine, inspected, image)
+    if wanted is not None and platform != UNKNOWN and not matches(parse_platform(wanted), parse_platform(platform)):
+        raise ImageError(
+            f"'{shown(given)}' is for {platform}, not for {shown(wanted)}",
+            f"name it without --platform, or as {platform}",
+        )
     mounts = tuple(_mounts(inspected))
     return Image(
         reference=given,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import io
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from imgdiff.errors import BlobError
+from imgdiff.scratch import scratch_file
 from imgdiff.sources.daemon._engine import Engine, NotHereError, Stream
 from imgdiff.sources.daemon._outer import Outer
 
@@ -21,7 +21,7 @@ _CHUNK = 1 << 20  # bytes
 def from_container(engine: Engine, container: str, wanted: Mapping[bytes, bytes]) -> Iterator[tuple[bytes, BinaryIO]]:
     """Yield (path, content) of those wanted files (path to SHA-256) that the container has with this content."""
     for path in sorted(wanted):
-        with cast("BinaryIO", tempfile.TemporaryFile(prefix="imgdiff-")) as file:
+        with scratch_file() as file:
             if _copied(engine, container, path, file) == wanted[path]:
                 file.seek(0)
                 yield path, file

@@ -190,7 +190,7 @@ class Engine:
                     command=["imgdiff-never-started"],
                     name=name,
                     network_disabled=True,
-                    labels=["org.imgdiff=temporary"],
+                    labels={"org.imgdiff": "temporary"},
                 )
                 identity = str(made["Id"])
             yield identity

@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from imgdiff import config, engines, pipeline
-from imgdiff.errors import ImageError, ServiceError, UnknownReferenceError
+from imgdiff.errors import CacheError, ImageError, ServiceError, UnknownReferenceError
 from imgdiff.layer import index_layers
 from imgdiff.model import Report
 from imgdiff.reports import json_v1
@@ -264,10 +265,12 @@ def test_unknown_names_have_their_nearest(kind: str, engine: tuple[str, str], co
     assert "container:imgdiff-known" in str(caught.value.hint)
 
 
-def test_another_platform_is_refused(kind: str) -> None:
-    with pytest.raises(ImageError, match=r"linux/arm64"):
-        open_image(f"{kind}:{STORY}:a", "linux/arm64")
-    assert open_image(f"{kind}:{STORY}:a", "linux/amd64").platform == "linux/amd64"
+def test_another_platform_is_refused(kind: str, engine: tuple[str, str], containers: list[str]) -> None:
+    create(engine, containers, "imgdiff-platform", f"{STORY}:a")
+    for reference in (f"{kind}:{STORY}:a", "container:imgdiff-platform"):
+        with pytest.raises(ImageError, match=r"for linux/amd64, not for linux/arm64"):
+            open_image(reference, "linux/arm64")
+        assert open_image(reference, "linux/amd64").platform == "linux/amd64"
 
 
 def test_an_image_that_goes_away_while_it_is_read(kind: str, engine: tuple[str, str], tmp_path: Path) -> None:
@@ -312,6 +315,8 @@ def test_an_interrupt_leaves_no_container(
         references = [f"{kind}:{libraries}:{side}" for side in ("a", "b")]
         process = shell.start(*references, "--no-cache", env={variable: held.url})
         assert held.asked.wait(60)
+        if words == b"/archive?":  # what a `kill -9` leaves can be found
+            assert docker("ps", "-aq", "--filter", "label=org.imgdiff=temporary", host=url(engine))
         process.send_signal(signum)
         time.sleep(0.2)  # for it to arrive
         held.go_on.set()
@@ -319,3 +324,14 @@ def test_an_interrupt_leaves_no_container(
     assert (process.returncode, out, err.strip()) == (-signum, b"", b"interrupted")
     assert docker("ps", "-aq", host=url(engine)) == before
     assert shell.left() == []
+
+
+def test_a_full_disk_for_what_is_read_again_is_one_sentence(
+    kind: str, engine: tuple[str, str], libraries: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And no reason to read it in another way; the container is removed."""
+    before = docker("ps", "-aq", host=url(engine))
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: open("/dev/full", "r+b", buffering=0))  # noqa: PTH123, SIM115
+    with pytest.raises(CacheError, match=r"The directory for temporary files, .*, can't be used: No space left"):
+        report(f"{kind}:{libraries}:a", f"{kind}:{libraries}:b")
+    assert docker("ps", "-aq", host=url(engine)) == before
