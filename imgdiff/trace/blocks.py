@@ -23,6 +23,7 @@ from imgdiff.model import (
     Scope,
 )
 from imgdiff.trace import calls
+from imgdiff.trace.children import computed_module
 from imgdiff.trace.resolver import Found, FoundKind
 
 if TYPE_CHECKING:
@@ -211,10 +212,7 @@ class _Making:
             for call in scope.calls:
                 if call.line in dead:
                     continue
-                use = calls.use_of(call, scope.qualname or None)
-                if use is not None:
-                    self.calls.append(use)
-                    self._call(use)
+                self._used(calls.use_of(call, scope.qualname or None))
                 self._arguments(call)
             if self.unit.facts is not None and calls.holds_importer(scope):
                 self.calls += calls.held_importers(scope, self.unit.facts.scopes)
@@ -293,6 +291,12 @@ class _Making:
             if "/" in text and len(text) < calls.MAX_TEXT:
                 filled = fill(text, self.unit)
                 (self.patterns if HOLE in filled else self.texts).add(filled)
+
+    def _used(self, use: calls.Use | None) -> None:
+        while use is not None:
+            self.calls.append(use)
+            self._call(use)
+            use = computed_module(use)
 
     def _call(self, use: calls.Use) -> None:
         found: Iterable[Unit] = ()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from imgdiff.model import HOLE, Edge, ElfFacts, Hop, Pattern
 from imgdiff.trace import packed
-from imgdiff.trace.blocks import Block, Target, Unit, fill
+from imgdiff.trace.blocks import DOTTED, Block, Target, Unit, fill
 from imgdiff.trace.calls import Use
 from imgdiff.trace.computed import Computed
 from imgdiff.trace.graph import Graph
@@ -85,6 +85,7 @@ class Reach:
         self.path_files: dict[bytes, Hop] = {}
         self.placed: set[tuple[Unit, Unit]] = set()
         self.placing: list[int] = []
+        self.started: dict[tuple[str, str], Unit] = {}  # what a child runs, by how it is started and its target
         self._waiting: dict[str, list[Block | tuple[Unit, str]]] = {}
         self._fresh: list[Unit] = []
         self._stack: list[Block] = []
@@ -367,6 +368,7 @@ class Reach:
                 self.dynamic[block.unit.top] = None
                 self.unbounded.append((block.unit, use))
                 self._tail(block.unit, use)
+                self._relative(block.unit, use)
         elif use.kind == "attribute":
             self._attribute(block, use)
         else:
@@ -384,6 +386,17 @@ class Reach:
             self._tails[key] = (unit, use)
             for package in list(self.level):
                 self._below(package, key)
+
+    def _relative(self, unit: Unit, use: Use) -> None:
+        """``partial(import_module, ".x")``: the relative names of a module in the packages that it names."""
+        texts = [text for block in unit.blocks() for text in block.texts]
+        relative = [text.lstrip(".") for text in texts if text.startswith(".") and DOTTED.fullmatch(text.lstrip("."))]
+        if relative:
+            tops = self.graph.tops()
+            named = {text for text in texts if DOTTED.fullmatch(text)}
+            for package in sorted(named.union(*(tops & block.words for block in unit.blocks()))):
+                for name in relative:
+                    self.follow(unit, f"{package}.{name}", "string", use.line, use.function)
 
     def _below(self, package: Unit, key: tuple[str, bool]) -> None:
         source, use = self._tails[key]

@@ -20,7 +20,7 @@ from imgdiff.model import HOLE, Attribution, Edge, FactSource, Tree
 from imgdiff.trace import given
 from imgdiff.trace.blocks import DOTTED, Unit
 from imgdiff.trace.closure import EAGER, Reach
-from imgdiff.trace.data_words import code_paths, unpacked, words_of
+from imgdiff.trace.data_words import code_paths, modules_started, unpacked, words_of
 from imgdiff.trace.graph import Graph
 from imgdiff.trace.named import fixes_enough, pattern_regex, tokens_of
 from imgdiff.trace.resolver import Found
@@ -44,7 +44,7 @@ _TOLD = frozenset(b"json jsonl yaml yml toml ini cfg conf csv xml properties env
 class _File:
     """One data file: the words in it, split into dotted and single ones, and the paths of code."""
 
-    __slots__ = ("dotted", "files", "pickle", "requirements", "single", "unit")
+    __slots__ = ("dotted", "files", "pickle", "requirements", "single", "started", "unit")
 
     def __init__(self, path: bytes, data: bytes) -> None:
         data = unpacked(data)
@@ -55,6 +55,7 @@ class _File:
         self.dotted = frozenset(word for word in words if "." in word or ":" in word)
         self.single = words - self.dotted
         self.files = code_paths(data)
+        self.started = modules_started(data)
         self.requirements = _REQUIREMENTS.fullmatch(path.rpartition(b"/")[2]) is not None
         label = "/" + path.decode("utf-8", "backslashreplace")
         self.unit = Unit(label, Found(label, path, "data"), None)
@@ -199,11 +200,36 @@ class DataNames:
                         reach.unread.setdefault(top, path)
                 continue
             reach.read_data[path] = file.files
+            self._start(reach, path, file, readers)
             reach.said_groups |= given.given_groups(file.dotted | file.single, self._groups)
             asked = (loose, anything, pickles, len(reach.tails), len(reach.graph.widened), frozenset(readers))
             if (pickles if file.pickle else anything) and reach.asked_data.get(path) != asked:
                 reach.asked_data[path] = asked
                 self._read(reach, path, file, readers, edge, loose=loose)
+
+    def _start(self, reach: Reach, path: bytes, file: _File, readers: _Tops) -> None:
+        """Run what command lines in a file run: modules, and scripts by their absolute path."""
+        graph = reach.graph
+        mains = [graph.unit(f"{name}.__main__") or graph.unit(name) for name in sorted(file.started)]
+        for text in file.files:
+            if text.startswith("/") and text.endswith(".py"):
+                script = self._tree.resolve(text.encode("utf-8", "surrogateescape"))
+                entry = None if script is None else self._tree.get(script)
+                if script is not None and entry is not None and entry.type == "file":
+                    mains.append(graph.unit_at(script))
+        for unit in mains:
+            if unit is not None and (path, unit) not in reach.from_data:
+                reach.from_data.add((path, unit))
+                self._lead(reach, path, file, readers, "data")
+                reach.extra.append((file.unit, (unit, "program", None, None)))
+                reach.run_main(unit)
+
+    def _lead(self, reach: Reach, path: bytes, file: _File, readers: _Tops, edge: Edge) -> None:
+        """Have a way to a data file in the closure, once."""
+        if path not in reach.data_files:
+            reach.data_files[path] = file.unit
+            reader = min(readers.values(), key=lambda each: each[:4])
+            reach.extra.append((reader.unit, (file.unit, edge, reader.line or None, reader.function or None)))
 
     def _read(self, reach: Reach, path: bytes, file: _File, readers: _Tops, edge: Edge, *, loose: bool) -> None:
         graph = reach.graph
@@ -225,10 +251,7 @@ class DataNames:
         new = [unit for unit in found if (path, unit) not in reach.from_data]
         if not new:
             return
-        if path not in reach.data_files:
-            reach.data_files[path] = file.unit
-            reader = min(readers.values(), key=lambda each: each[:4])
-            reach.extra.append((reader.unit, (file.unit, edge, reader.line or None, reader.function or None)))
+        self._lead(reach, path, file, readers, edge)
         for unit in new:
             reach.from_data.add((path, unit))
             reach.extra.append((file.unit, (unit, "string", None, None)))

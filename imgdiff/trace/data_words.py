@@ -23,6 +23,11 @@ _PATHS = re.compile(r"[\w./@+-]+")
 _ABSOLUTE = re.compile(r"(?:/[\w.@+-]+){2,}")
 # A match of the second kind begins where the path does, or each letter of a long one would be tried.
 _FILES = re.compile(rf"{_ABSOLUTE.pattern}|(?<![\w.@+-])[\w.@+-][\w./@+-]{{0,4096}}\.(?:pyc?|so(?:\.\d+)*|sh)(?!\w)")
+# A command line, in one text or as the strings of a list.
+_STARTED = re.compile(
+    r"""(?:python|pypy)(?:[^\n]|\n\s*-\s){0,200}?(?<=[\s"',])-\w*m["']?[\s,]+(?:-\s+)?["']?([^\W\d]\w*(?:\.[^\W\d]\w*)*)""",
+    re.IGNORECASE,
+)
 _MAX_UNPACKED = 4 << 20  # bytes
 _ESCAPED = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|x([0-9A-Fa-f]{2})|U([0-9A-Fa-f]{8}))")
 
@@ -136,3 +141,10 @@ def code_paths(data: bytes) -> tuple[str, ...]:
         elif path.count("/") > 1:
             found.update(_ABSOLUTE.findall(path))
     return tuple(sorted(found))
+
+
+def modules_started(data: bytes) -> frozenset[str]:
+    """Return the modules that command lines in a file run (``python -m MODULE``)."""
+    if b"-" not in data or b"\0" in data:
+        return frozenset()
+    return frozenset(_STARTED.findall(data.decode("utf-8", "surrogateescape")))

@@ -104,7 +104,9 @@ class Follower:
             return None
         encoded = name.encode("utf-8", "surrogateescape")
         if b"/" in encoded:
-            candidates = [encoded if encoded.startswith(b"/") else cwd + b"/" + encoded]
+            while encoded.startswith(b"./"):
+                encoded = encoded[2:]
+            candidates = [encoded]
         else:
             directories = env.get("PATH", DEFAULT_PATH).split(":")
             candidates = [directory.encode("utf-8", "surrogateescape") + b"/" + encoded for directory in directories]
@@ -334,6 +336,7 @@ class Follower:
         state.touched += base.touched
         state.texts += base.texts
         state.set_by += base.set_by
+        before = len(state.touched)
         state.run(facts, script, script if script is not None else base.touched[0].path)
         base = msgspec.structs.replace(
             base,
@@ -344,14 +347,18 @@ class Follower:
         )
         launches: list[Launch] = []
         places = [base.cwd, *self._entered(base, script, facts)]
-        for words, _ in facts.commands:
-            argv = self._argv(base, script, words, rest)
+        found = [(script, words) for words, _ in facts.commands]
+        for each in state.touched[before:]:  # what a sourced file starts is started here
+            inner = self.facts.shell(each.path) if each.edge == "source" else None
+            found += [(each.path, words) for words, _ in inner.commands] if isinstance(inner, ShellFacts) else []
+        for by, words in found:
+            argv = self._argv(base, by, words, rest)
             for env in _variants(base) if argv else ():
                 for place in places:
                     here = msgspec.structs.replace(base, cwd=place)
-                    for each in self._behind(here, argv, env, depth, sure=False):
-                        if each not in launches:
-                            launches.append(each)
+                    for launch in self._behind(here, argv, env, depth, sure=False):
+                        if launch not in launches:
+                            launches.append(launch)
         return launches or [base]
 
     def _entered(self, base: Launch, script: bytes | None, facts: ShellFacts) -> list[bytes]:

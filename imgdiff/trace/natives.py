@@ -11,6 +11,7 @@ from imgdiff.engines import CompilerRule, common
 from imgdiff.model import HOLE, Attribution, ElfFacts, FactSource, Hop, Integrity, Level, Resolved, Side, Tree
 from imgdiff.trace.blocks import Block, Unit, fill
 from imgdiff.trace.calls import Use
+from imgdiff.trace.children import command_line, takes_a_list
 from imgdiff.trace.closure import DEFERRED, EAGER, Reach
 from imgdiff.trace.entry import DEFAULT_PATH, Follower, Launch
 from imgdiff.trace.graph import Graph
@@ -52,6 +53,7 @@ class Natives:
         self._programs: dict[tuple[bytes, str, str, frozenset[str]], Closure] = {}
         self._names: dict[str, dict[str, bytes]] = {}
         self._elf: dict[bytes, ElfFacts | None] = {}
+        self._children: dict[tuple[int, tuple[str, ...]], tuple[Launch, tuple[Launch, ...]]] = {}
         # What single blocks say, for every role that reaches them.
         self._libraries_in: dict[Block, tuple[str, ...]] = {}
         self._programs_in: dict[int, dict[Block, tuple[str, ...]]] = {}  # by the table of the programs on a PATH
@@ -104,6 +106,27 @@ class Natives:
                 if path is not None:
                     found.setdefault(path, (unit, use))
         return found
+
+    def children(self, unit: Unit, use: Use, launch: Launch) -> tuple[Launch, ...]:
+        """Return what the command line of a call comes to that starts a program."""
+        if use.kind != "program":
+            return ()
+        argv = command_line(use, tuple(fill(word, unit) for word in use.argv))
+        if not argv:
+            return ()
+        found = self._followed(argv, launch)
+        if takes_a_list(use):  # what it runs stands beside it
+            texts = {text for block in unit.blocks() for text in block.texts if text.startswith("/")}
+            for text in sorted(texts - set(argv)):
+                found += self._followed((argv[0], text), launch)
+        return found
+
+    def _followed(self, argv: tuple[str, ...], launch: Launch) -> tuple[Launch, ...]:
+        key = id(launch), argv
+        known = self._children.get(key)
+        if known is None:
+            known = self._children[key] = launch, tuple(self.follower.follow(argv, launch.env, launch.cwd))
+        return known[1]
 
     # Closure --------------------------------------------------------------------------------------------------------
 
@@ -280,6 +303,7 @@ class Natives:
         names = self.program_names(launch.env)
         for path, (unit, use) in self.started(reach, launch).items():
             self._touch(native, path, launch, unit, use.line, use.function)
+        self._touch_children(native, reach, launch)
         words: dict[str, Unit] = {}
         known_in = self._programs_in.setdefault(id(names), {})
         for block in reach.done:
@@ -303,6 +327,13 @@ class Natives:
                     found = self.follower.which(text.split()[0] if text.split() else "", launch.env, launch.cwd)
                     if found is not None:
                         self._touch(native, found, launch, path, None, None)
+
+    def _touch_children(self, native: Native, reach: Reach, launch: Launch) -> None:
+        for unit, use in reach.ordered_uses():
+            for inner in self.children(unit, use, launch):
+                for touched in inner.touched[1:]:
+                    hop = Hop(None, touched.path, use.line, use.function, touched.edge)
+                    native.add(touched.path, Loaded(DEFERRED, hop, unit, "a program that is started by name runs it"))
 
     def _touch(
         self, native: Native, path: bytes, launch: Launch, by: Unit | bytes, line: int | None, function: str | None

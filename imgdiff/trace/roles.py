@@ -271,17 +271,6 @@ class Maker:
         return open_question and said and group not in ("console_scripts", "gui_scripts")
 
 
-def child_module(argv: Sequence[str]) -> str | None:
-    """Return the module of a command line ``python ... -m MODULE``; None if it is none."""
-    if "-m" not in argv:
-        return None
-    index = argv.index("-m")
-    first = argv[0].rpartition("/")[2]
-    if index + 1 < len(argv) and index > 0 and (HOLE in argv[0] or first.startswith(("python", "pypy"))):
-        return argv[index + 1]
-    return None
-
-
 def main_of(graph: Graph, name: str) -> Unit | None:
     """Return what ``python -m NAME`` runs: the module, or the ``__main__`` of a package."""
     unit = graph.unit(name)

@@ -31,6 +31,7 @@ from imgdiff.model import (
 from imgdiff.trace.blocks import Unit, fill
 from imgdiff.trace.calls import Use
 from imgdiff.trace.chains import Chains, Root, shortest
+from imgdiff.trace.children import child_module
 from imgdiff.trace.closure import DEFERRED, EAGER, Reach
 from imgdiff.trace.data_names import DataNames
 from imgdiff.trace.entry import Follower, Launch, PythonStart, environment_of, python_names, split_entry
@@ -38,7 +39,7 @@ from imgdiff.trace.levels import Role
 from imgdiff.trace.live import Live, unbounded_path
 from imgdiff.trace.natives import Native, Natives, feed_interpreter, feed_libraries
 from imgdiff.trace.reached import Closed
-from imgdiff.trace.roles import Maker, Setting, child_module, inherit, main_of, unless
+from imgdiff.trace.roles import Maker, Setting, inherit, main_of, unless
 from imgdiff.trace.world import Loaded, World, show
 
 _MAX_LINES = 12  # places that one caveat names
@@ -324,6 +325,8 @@ class Tracer:
             feed_libraries(reach, resolver, executable, seen)
             for path, (unit, use) in self.natives.started(reach, launch).items():
                 self._child_script(reach, path, unit, use, launch)
+            for unit, use in reach.ordered_uses():
+                self._child_program(reach, unit, use, launch)
             self.maker.finish(reach, groups)
             if before == (len(reach.level), len(reach.done)):
                 return
@@ -338,11 +341,8 @@ class Tracer:
     ) -> None:
         """Processes started as ``python -m X``: the working directory comes first on their path."""
         search = reach.graph.resolver.search
-        for unit, use in reach.ordered_uses():
-            target = child_module(use.argv) if use.kind == "program" else None
-            if target is None or HOLE in fill(target, unit):
-                continue
-            start = PythonStart(b"", search.environment, frozenset(), "module", fill(target, unit), ())
+        for unit, use, started in self._child_modules(reach, launch):
+            start = msgspec.structs.replace(started, environment=search.environment)
             graph = self.maker.child_graph(reach.graph, start, launch)
             main = None if graph is None else main_of(graph, start.target)
             if graph is None or main is None:
@@ -363,6 +363,41 @@ class Tracer:
                 where = f"started by {unit.name}, line {use.line}"
                 roots.setdefault(main, ("program", where))
             child.run_main(main)
+
+    def _child_modules(self, reach: Reach, launch: Launch) -> Iterator[tuple[Unit, Use, PythonStart]]:
+        """Yield the modules that calls of reached code start: by a command line of their own, or through a shell."""
+        for unit, use in reach.ordered_uses():
+            target = child_module(use.argv) if use.kind == "program" else None
+            name = fill(target, unit) if target is not None else HOLE
+            if HOLE not in name:
+                yield unit, use, PythonStart(b"", None, frozenset(), "module", name, ())
+                continue
+            for inner in self.natives.children(unit, use, launch):
+                start = inner.python
+                if start is not None and start.mode == "module" and HOLE not in start.target:
+                    yield unit, use, start
+
+    def _child_program(self, reach: Reach, unit: Unit, use: Use, launch: Launch) -> None:
+        """A script or code that Python runs in a program which a call starts, be it through a shell."""
+        for inner in self.natives.children(unit, use, launch):
+            start = inner.python
+            if start is None or start.mode not in ("script", "code"):
+                continue
+            key = start.mode, start.target
+            main = reach.started.get(key)
+            if main is None:
+                script = self.tree.resolve(start.target.encode("utf-8", "surrogateescape"), inner.cwd)
+                entry = None if script is None else self.tree.get(script)
+                if start.mode == "code":
+                    main = reach.graph.unit_of(start.target)
+                elif script is not None and entry is not None and entry.type == "file":
+                    main = reach.graph.unit_at(script)
+                    self.maker.run_time.script(reach, unit, use, script)
+                if main is None:
+                    continue
+                reach.started[key] = main
+                reach.extra.append((unit, (main, "program", use.line, use.function)))
+            reach.run_main(main)
 
     def _child_script(self, reach: Reach, path: bytes, unit: Unit, use: Use, launch: Launch) -> None:
         """A program that is a Python script: its main module belongs to the role that starts it."""
