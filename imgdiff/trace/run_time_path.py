@@ -391,15 +391,14 @@ class RunTimePath:
         tops = frozenset(by_top)  # asking a view of keys would go through all of them each time
         folding = frozenset(top for top, places in by_top.items() if any(added.folds for _, added in places))
         missing: set[str] = set()
-        for block in blocks:
-            if block.bare:
-                continue
+        for block in (each for each in blocks if not each.bare):
             imported = self._tops_of(block)
             if reach.loose:
                 missing |= imported
-            words = self._words(reach, block, folding) if folding else []
-            if words or not imported.isdisjoint(tops):
-                for base, names, line, function in self._imports(block, words):
+            if folding:
+                self._word(reach, block.unit, self._words(reach, block, folding), by_top)
+            if not imported.isdisjoint(tops):
+                for base, names, line, function in self._imports(block):
                     for place, added in by_top.get(base.partition(".")[0], ()):
                         self._import(reach, block.unit, place, added, base, names, line, function)
         if by_top:
@@ -407,6 +406,15 @@ class RunTimePath:
                 if use.kind == "program" and "-m" in use.argv[:-1]:
                     self._child(reach, unit, use, by_top)
         self._guess(reach, missing)
+
+    def _word(
+        self, reach: Reach, unit: Unit, words: Iterable[str], by_top: dict[str, list[tuple[Place, Added]]]
+    ) -> None:
+        """Strings name what lies in the directories that fold, not in others that code could mean, too."""
+        for base in words:
+            for place, added in by_top[base.partition(".")[0]]:
+                if added.folds:
+                    self._import(reach, unit, place, added, base, (), None, None)
 
     def _any(self, reach: Reach, place: Place, added: Added) -> None:
         """Where the code that adds a directory imports by computed name too, that can be any name there."""
@@ -435,7 +443,8 @@ class RunTimePath:
         return known
 
     def _words(self, reach: Reach, block: Block, folding: frozenset[str]) -> list[str]:
-        """Strings that name modules: in full, and single words where the code imports by computed name."""
+        """Strings that name modules in directories that fold: in full, and single words where the code imports by
+        computed name."""
         dotted = self._dotted.get(block)
         if dotted is None:
             matches = [DOTTED.fullmatch(text) for text in block.named if "." in text]
@@ -445,9 +454,7 @@ class RunTimePath:
             found += folding.intersection(block.named)
         return sorted(found) if found else found
 
-    def _imports(
-        self, block: Block, words: Iterable[str]
-    ) -> Iterator[tuple[str, tuple[str, ...], int | None, str | None]]:
+    def _imports(self, block: Block) -> Iterator[tuple[str, tuple[str, ...], int | None, str | None]]:
         unit = block.unit
         for scope in block.scopes:
             for each in scope.imports:
@@ -456,7 +463,7 @@ class RunTimePath:
                 base = self._absolute(unit, each.module, each.level)
                 if base is not None:
                     yield base, each.names, each.line, scope.qualname or None
-        for name in (*block.asked, *words):
+        for name in block.asked:
             yield name.partition(":")[0], (), None, None
 
     def _absolute(self, unit: Unit, module: str, level: int) -> str | None:

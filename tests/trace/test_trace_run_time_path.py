@@ -281,3 +281,17 @@ def test_what_only_some_interpreters_have_linked_is_looked_for_there_where_this_
     assert [linked.level(f"lib/{name}.py") for name in ("cmath", "winreg")] == ["unreached", "deferred"]
     beside = world("lib", source, {**there, "usr/lib/python3.12/cmath.py": ""})
     assert beside.level("lib/cmath.py") == "deferred"
+
+
+def test_a_word_names_what_lies_in_a_directory_that_folds_and_not_in_one_that_is_guessed() -> None:
+    source = (
+        HEAD
+        + IN % "'/opt/lib'"
+        + IN % "os.environ['LIB']"
+        + "import importlib, only_guessed\nWORD = 'both'\ndef load(name):\n    importlib.import_module(name)\nload(x)\n"
+    )
+    there = {"opt/lib/both.py": "", "lib/both.py": "", "lib/only_guessed.py": ""}
+    found = world("opt/lib", source, there)
+    assert [found.level(path) for path in there] == ["deferred", "unreached", "deferred"]
+    imported = world("opt/lib", source + "import both\n", there)
+    assert imported.level("lib/both.py") == "deferred"
