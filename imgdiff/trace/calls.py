@@ -107,6 +107,8 @@ def use_of(call: Call, function: str | None) -> Use | None:
     if callee in _ATTRIBUTES:
         name = first if callee in ("attrgetter", "methodcaller") else second
         return None if name is None else Use("attribute", call.line, function, callee, name)
+    if callee == "attach" and len(arguments) + len(keywords) < 2:
+        return None  # not lazy_loader's, which is given what to attach, but that of a process or context
     if callee in _IMPORT:
         name = first or keywords.get("name") or keywords.get("mod_name") or HOLE
         return Use("import", call.line, function, callee, name, second or keywords.get("package"))

@@ -503,3 +503,17 @@ def test_the_directory_of_all_installed_packages_is_no_name_that_a_word_gives() 
     assert world.level(f"{S}/other.py") == "unreached"
     named = World(app("import importlib\nimportlib.import_module('site-packages.other')\n", other=""))
     assert named.level(f"{S}/other.py") == "deferred"
+
+
+@pytest.mark.parametrize(
+    ("call", "level"),
+    [
+        ("attach(token)", "unreached"),  # of a context, a process, a debugger
+        ("attach(token, submodules)", "deferred"),  # lazy_loader's
+        ("attach(token, submod_attrs=given)", "deferred"),
+    ],
+)
+def test_only_an_attach_that_is_given_what_to_attach_imports(call: str, level: str) -> None:
+    source = f"from somewhere import attach\nWORD = 'alpha'\ndef late(token, submodules, given):\n    {call}\nlate\n"
+    files = site({"app.py": "import pkg\n", "pkg/__init__.py": source, "pkg/plugins/alpha.py": ""})
+    assert World({**files, **site({"pkg/plugins/__init__.py": ""})}).level(f"{S}/pkg/plugins/alpha.py") == level
