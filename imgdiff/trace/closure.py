@@ -72,6 +72,7 @@ class Reach:
         self.from_data: set[tuple[bytes, Unit]] = set()  # (data file, module that it names)
         self.read_data: dict[bytes, tuple[str, ...]] = {}  # data files that it can read: the paths of code in them
         self.named_data: dict[tuple[bytes, str], Unit] = {}  # (data file, top-level package): whose strings name it
+        self.bare_data: dict[tuple[bytes, str], Unit] = {}  # the same where only its file name is given, no directory
         self.asked_data: dict[bytes, object] = {}  # what of a data file was asked for
         self.unread: dict[str, bytes] = {}  # by top-level package ("": beside a script) a data file that was not kept
         self.said_groups: set[str] = set()  # groups of entry points that strings, data or the command line name

@@ -36,6 +36,10 @@ _REQUIREMENTS = re.compile(
 )
 _LOADERS = re.compile(rb"etc/ld(?:\.so\.|-musl-)")  # these say where libraries lie, and load none
 _END = 8  # bytes
+_DIRECTORY = re.compile(f"^{HOLE}+/")  # that is not known
+_INSTALLED = re.compile(
+    rb"/(?:site-packages|dist-packages|python\d[\w.]*)$"
+)  # where packages lie, an application's not
 _BESIDE = ""  # stands for the top level itself, where scripts import what lies beside them
 # What is told to be data by its name: not to know what such a file names leaves a question.
 _TOLD = frozenset(b"json jsonl yaml yml toml ini cfg conf csv xml properties env pkl pickle db sqlite sqlite3".split())
@@ -181,7 +185,10 @@ class DataNames:
         given.feed(reach, texts, mains, self._commands)
         self._named(reach, first, [text.lstrip("@") for text, _ in texts], mains)
         named: dict[bytes, _Tops] = {}
-        for (path, top), unit in reach.named_data.items():
+        tops = {unit.top for unit in reach.level}
+        found = (key for key in reach.bare_data if _package_of(key[0], reach.graph) in (None, *tops))
+        for path, top in (*reach.named_data, *found):
+            unit = reach.named_data.get((path, top)) or reach.bare_data[path, top]
             named.setdefault(path, {})[top] = importers.get(unit) or _Reader(1, unit.name, 0, "", unit)
         every = {unit.name for unit in reach.level if unit.top in reach.standard}
         loose = any(top not in reach.standard for top in reach.dynamic)
@@ -278,9 +285,10 @@ class DataNames:
 
     def _note(self, reach: Reach, text: str, unit: Unit) -> None:
         for path in self._named_by(text):
-            known = reach.named_data.get((path, unit.top))
+            data = reach.named_data if "/" in _DIRECTORY.sub("", text) else reach.bare_data
+            known = data.get((path, unit.top))
             if known is None or unit.name < known.name:
-                reach.named_data[path, unit.top] = unit
+                data[path, unit.top] = unit
 
     def _homes(self) -> set[bytes]:
         """Where Python's modules lie, and what is above: a string that says where names no data there."""
@@ -303,6 +311,21 @@ class DataNames:
         if self._index is None:
             self._index = _Index(self._tree, self.paths(), self._common | self._homes())
         return self._index
+
+
+def _package_of(path: bytes, graph: Graph) -> str | None:
+    """Return the regular top-level package among the installed ones that a data file lies in; None if in none.
+
+    Code that knows no more than the name of a file must have the directory from somewhere, and that of another package
+    from this package: one that is not reached gives none.
+    """
+    for directory in graph.resolver.search.directories:
+        first, below, _ = path.removeprefix(directory + b"/").partition(b"/")
+        if below and path.startswith(directory + b"/") and _INSTALLED.search(directory):
+            unit = graph.unit(first.decode("utf-8", "surrogateescape")) if first.isalnum() or b"_" in first else None
+            if unit is not None and unit.path is not None and unit.path.startswith(directory + b"/" + first + b"/"):
+                return unit.name
+    return None
 
 
 class _Reader(NamedTuple):

@@ -444,6 +444,34 @@ def test_what_code_puts_behind_a_name_that_it_is_given() -> None:
     assert world.level("srv/proj/other.py") == "unreached"
 
 
+# A file name alone --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "naming", "level"),
+    [
+        # Another package's, of which nothing is reached: its directory is not known.
+        (f"{S}/far/lib/README.md", "'README.md'", "unreached"),
+        (f"{S}/far/lib/README.md", "join(d, 'README.md')", "unreached"),
+        (f"{S}/far/lib/README.md", "f'{d}/README.md'", "unreached"),
+        # It is reached, or a directory is named.
+        (f"{S}/far/lib/README.md", "'README.md'; import far", "deferred"),
+        (f"{S}/far/lib/README.md", "'lib/README.md'", "deferred"),
+        (f"{S}/far/lib/README.md", "join(d, 'lib/README.md')", "deferred"),
+        # In no installed package.
+        (f"{S}/README.md", "'README.md'", "deferred"),
+        (f"{S}/loose/README.md", "'README.md'", "deferred"),
+        ("srv/data/README.md", "'README.md'", "deferred"),
+    ],
+)
+def test_what_a_file_name_alone_names(path: str, naming: str, level: str) -> None:
+    source = f"from os.path import join\nfrom pkg.loader import load\ndef read(d):\n    return load({naming.split(';')[0]})\n"
+    source += "read(x)\n" + naming.partition("; ")[2]
+    files = packaged({}, **{"app.py": source, "far/__init__.py": "", "far/beta.py": ""})
+    found = World({**files, path: "see pkg.plugins.alpha\npkg.plugins.alpha\n"})
+    assert found.level(f"{S}/pkg/plugins/alpha.py") == level
+
+
 # Entry points -------------------------------------------------------------------------------------------------------
 
 
