@@ -42,7 +42,9 @@ _METADATA = frozenset(
 )  # fmt: skip
 _ATTRIBUTES = frozenset({"getattr", "attrgetter", "methodcaller", "__getattr__", "__getattribute__", "hasattr"})
 _SYS_PATH = frozenset({"path.append", "path.insert", "path.extend", "path.assign", "addsitedir", "FileFinder"})
-_ENTRY_POINTS = frozenset({"entry_points", "iter_entry_points", "select", "get_entry_map", "get_entry_info"})
+SELECT = frozenset({"entry_points", "select"})  # they give what fits all keywords
+_OF_ONE = frozenset({"get_entry_map", "get_entry_info"})  # a function of the distribution and group, or a method
+_ENTRY_POINTS = SELECT | _OF_ONE | {"iter_entry_points"}
 
 
 _IMPORTERS = frozenset({"import_module", "__import__"})
@@ -50,7 +52,8 @@ _IMPORTERS = frozenset({"import_module", "__import__"})
 
 class Use(msgspec.Struct, frozen=True):
     """A call and what it asks for. ``name`` and ``path`` are patterns (None where not given); ``argv`` a program's
-    command line; ``deep``: everything below, not only what lies directly there."""
+    command line; ``deep``: everything below, not only what lies directly there. Of entry points ``name`` is the group,
+    and ``entry`` the pattern of the one that alone is asked for."""
 
     kind: UseKind
     line: int
@@ -61,6 +64,7 @@ class Use(msgspec.Struct, frozen=True):
     path: Pattern | None = None
     argv: tuple[Pattern, ...] = ()
     deep: bool = False
+    entry: Pattern | None = None
 
 
 def holds_importer(scope: Scope) -> bool:
@@ -130,5 +134,7 @@ def use_of(call: Call, function: str | None) -> Use | None:
     if callee in _METADATA:
         return Use("metadata", call.line, function, callee, first or keywords.get("distribution_name") or HOLE)
     if callee in _ENTRY_POINTS:
-        return Use("entry-points", call.line, function, callee, keywords.get("group") or first or HOLE)
+        entry = keywords.get("name") if callee in SELECT else None
+        group = keywords.get("group") or (HOLE if callee in _OF_ONE and second is not None else first) or HOLE
+        return Use("entry-points", call.line, function, callee, group, entry=entry)
     return None

@@ -21,6 +21,7 @@ from imgdiff.trace import given
 from imgdiff.trace.blocks import DOTTED, Unit
 from imgdiff.trace.closure import EAGER, Reach
 from imgdiff.trace.data_words import code_paths, modules_started, unpacked, words_of
+from imgdiff.trace.entry_points import EntryPoints
 from imgdiff.trace.graph import Graph
 from imgdiff.trace.named import fixes_enough, pattern_regex, tokens_of
 from imgdiff.trace.resolver import Found
@@ -100,6 +101,7 @@ class DataNames:
         attribution: Attribution,
         facts: FactSource,
         outside: PathRules,
+        points: EntryPoints,
         entries: Iterable[str] = (),
     ) -> None:
         """``entries`` are the command lines that the profile knows."""
@@ -111,7 +113,7 @@ class DataNames:
         self._common = frozenset(each.strip("/").encode() for each in common().common_directories)
         self._index: _Index | None = None
         self._links: dict[bytes, list[bytes]] | None = None
-        self._groups = {each.replace("-", "_"): each for each in given.groups_of(attribution)}
+        self._points = points
         self._known: dict[str, tuple[bytes, ...]] = {}  # a string -> the data files that it names
 
     # Which files ----------------------------------------------------------------------------------------------------
@@ -208,7 +210,7 @@ class DataNames:
                 continue
             reach.read_data[path] = file.files
             self._start(reach, path, file, readers)
-            reach.said_groups |= given.given_groups(file.dotted | file.single, self._groups)
+            self._points.given(reach, file.dotted | file.single)
             asked = (loose, anything, pickles, len(reach.tails), len(reach.graph.widened), frozenset(readers))
             if (pickles if file.pickle else anything) and reach.asked_data.get(path) != asked:
                 reach.asked_data[path] = asked
@@ -266,9 +268,10 @@ class DataNames:
         reach.refer(hits.names)
 
     def _groups_said(self, reach: Reach, first: int, texts: Iterable[tuple[str, object]]) -> None:
-        given.said(reach, first, frozenset(self._groups.values()))
+        given.note_tails(reach, first)
+        self._points.said(reach, first)
         for text, _ in texts:
-            reach.said_groups |= given.given_groups(given.names_given(text), self._groups)
+            self._points.given(reach, given.names_given(text))
 
     # Files that strings name ----------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""What the command line and ENV of the image name: modules to import, and groups of entry points to load.
+"""What the command line and ENV of the image name: modules to import.
 
 A name that is given only when a container is started is not known. One that stands in the image's own command line or
 ENV is: where reached code imports by computed name, it counts as a string of that code.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
-from imgdiff.model import HOLE, Attribution
+from imgdiff.model import HOLE
 from imgdiff.trace.blocks import Block, Unit
 from imgdiff.trace.closure import Reach
 
@@ -18,11 +18,6 @@ SHELL_CODE = "the shell code of the entry"
 _SPLIT = re.compile(r"[\s,;:=|@\"'()\[\]{}]+")
 _NAME = re.compile(r"\.*([^\W\d][\w-]*(?:\.[^\W\d][\w-]*)*)")
 _TAIL = re.compile(rf"{HOLE}((?:\.[^\W\d]\w*)+)")
-_SCRIPTS = frozenset({"console_scripts", "gui_scripts"})
-# What defines entry points reads all of them for others.
-_DEFINES = frozenset({"importlib", "importlib_metadata", "pkg_resources", "setuptools", "pip", "stevedore"})
-_ASK = frozenset({"entry_points", "iter_entry_points"})
-_CHOOSE = frozenset({"select", "get", "groups", "get_entry_map", "get_entry_info"})
 
 
 def names_given(text: str) -> list[str]:
@@ -88,35 +83,7 @@ def _tails_of(block: Block) -> Iterable[str]:
             yield match[1]
 
 
-# Entry points --------------------------------------------------------------------------------------------------------
-
-
-def groups_of(attribution: Attribution) -> frozenset[str]:
-    """Return the groups of all entry points of an image."""
-    return frozenset(group for each in attribution.distributions for group, _, _ in each.entry_points) - _SCRIPTS
-
-
-def said(reach: Reach, first: int, groups: frozenset[str]) -> None:
-    """Note what reached code puts behind names of packages, and which groups strings of it name. Code that goes through
-    all entry points and loads what it finds asks for every group. ``first``: the blocks before it were looked at."""
+def note_tails(reach: Reach, first: int) -> None:
+    """Note what reached code puts behind names of packages. ``first``: the blocks before it were looked at."""
     for block in itertools.islice(reach.done, first, None):
         reach.tails.update(_tails_of(block))
-        named = groups & (block.words | block.texts)
-        reach.said_groups |= named
-        if not named and block.unit.top not in _DEFINES and block.unit.top not in reach.standard and _asks_all(block):
-            reach.every_group |= groups
-
-
-def _asks_all(block: Block) -> bool:
-    if _ASK.isdisjoint(block.refs) or not _CHOOSE.isdisjoint(block.refs):
-        return False
-    loads = "load" in block.refs or any(use.kind == "import" for use in block.calls)
-    asked = [call for scope in block.scopes for call in scope.calls if call.callee.rpartition(".")[2] in _ASK]
-    if asked:
-        return loads and any(not call.arguments and not call.keywords for call in asked)
-    return loads and "distributions" in block.refs
-
-
-def given_groups(words: Iterable[str], groups: Mapping[str, str]) -> set[str]:
-    """Return the groups that data, the command line or ENV name; ``groups`` by their name with ``_`` for ``-``."""
-    return {groups[word] for word in words if word in groups}

@@ -71,7 +71,7 @@ class _Lines:
         unit, text = self._graph.unit(name), self._facts.text(path)
         if unit is None or unit.path != path or unit.kind != "source" or unit.facts is None or text is None:
             return _NONE
-        module = _parsed(text)
+        module = parsed(text)
         if module is None:
             return _NONE
         told = {each.line for scope in unit.facts.scopes for each in scope.imports}
@@ -165,7 +165,7 @@ def _prepared(graph: Graph, name: str) -> Unit | None:
 def _entries(table: ModelTable, unit: Unit, facts: FactSource) -> dict[str, str]:
     """Return architecture -> module, of the dict literals ``{"Arch": ("module", "Class")}``; nothing where one of the
     tables is made otherwise. ``{**TABLE, ...}`` and comprehensions over them hold what they hold."""
-    module = _parsed(facts.text(unit.path or b"") or b"")
+    module = parsed(facts.text(unit.path or b"") or b"")
     if module is None:
         return {}
     entries: dict[str, str] = {}
@@ -184,7 +184,8 @@ def _entries(table: ModelTable, unit: Unit, facts: FactSource) -> dict[str, str]
     return entries
 
 
-def _parsed(text: bytes) -> ast.Module | None:
+def parsed(text: bytes) -> ast.Module | None:
+    """Return the syntax tree of a source, by newer grammars too; None where none fits."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from imgdiff.model import (
-    HOLE,
     ArgvRule,
     Assumed,
     Attribution,
@@ -23,6 +22,7 @@ from imgdiff.model import (
 from imgdiff.trace.blocks import Unit
 from imgdiff.trace.closure import EAGER, Reach, Roots
 from imgdiff.trace.entry import Launch, PythonStart
+from imgdiff.trace.entry_points import EntryPoints
 from imgdiff.trace.graph import Graph
 from imgdiff.trace.narrowing import narrowing
 from imgdiff.trace.resolver import Found, Resolver
@@ -59,6 +59,7 @@ class Maker:
         self.blindspots: list[Blindspot] = []
         self.words: frozenset[str] = frozenset()  # of the command lines
         self._standard: dict[bytes | None, frozenset[str]] = {}
+        self.points = EntryPoints(attribution)
         self.run_time = RunTimePath(tree, attribution, facts.text, side, _STARTUP)
 
     # Graphs ---------------------------------------------------------------------------------------------------------
@@ -241,6 +242,7 @@ class Maker:
 
     def _entry_points(self, reach: Reach, groups: set[str], loaded: set[str]) -> None:
         search = reach.graph.resolver.search
+        loads = self.points.loaded(reach, groups)
         for distribution in self.attribution.distributions:
             if (
                 self.tree.resolve(distribution.site) not in search.directories
@@ -249,7 +251,7 @@ class Maker:
                 continue
             for group, name, value in distribution.entry_points:
                 key = f"{distribution.name}|{group}|{name}"
-                if key in loaded or not self._loads_group(reach, group, groups):
+                if key in loaded or not loads(group, name):
                     continue
                 loaded.add(key)
                 module, _, attribute = value.partition("[")[0].strip().partition(":")
@@ -259,16 +261,6 @@ class Maker:
                     reach.entry_points[unit] = f"entry point {name} of the group {group}, by {distribution.name}"
                     reach.add(unit)
                     reach.refer(part for part in attribute.strip().split(".") if part)
-
-    def _loads_group(self, reach: Reach, group: str, groups: set[str]) -> bool:
-        if group in groups or group in reach.every_group:
-            return True
-        asked = {use.name for _, use in reach.uses if use.kind == "entry-points"}
-        if group in asked:
-            return True
-        open_question = any(name is None or HOLE in name for name in asked)
-        said = group in reach.words or group in reach.said_groups
-        return open_question and said and group not in ("console_scripts", "gui_scripts")
 
 
 def main_of(graph: Graph, name: str) -> Unit | None:

@@ -66,7 +66,7 @@ class Tracer:
         self.maker = Maker(tree, attribution, facts, profile, side)
         self.natives = Natives(tree, attribution, facts, self.follower, side)
         outside = PathRules((*common().outside, *profile.outside))
-        self.data_names = DataNames(tree, attribution, facts, outside, profile.entries)
+        self.data_names = DataNames(tree, attribution, facts, outside, self.maker.points, profile.entries)
         self.caveats: dict[str, None] = {}
         self.chosen = False  # one command line is traced, not every entry of the profile
         self.integrity: dict[Integrity, None] = {}

@@ -517,3 +517,52 @@ def test_only_an_attach_that_is_given_what_to_attach_imports(call: str, level: s
     source = f"from somewhere import attach\nWORD = 'alpha'\ndef late(token, submodules, given):\n    {call}\nlate\n"
     files = site({"app.py": "import pkg\n", "pkg/__init__.py": source, "pkg/plugins/alpha.py": ""})
     assert World({**files, **site({"pkg/plugins/__init__.py": ""})}).level(f"{S}/pkg/plugins/alpha.py") == level
+
+
+ASKS = "from importlib.metadata import entry_points\nfrom os import environ\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "one", "two"),
+    [
+        # One by name: that one.
+        ("entry_points(group='g.x', name='one')", "deferred", "unreached"),
+        ("entry_points().select(group='g.x', name='one')", "deferred", "unreached"),
+        # By a computed name: those that strings name, in full, in a list, with other letters.
+        ("entry_points(group='g.x', name=environ['N'])", "unreached", "unreached"),
+        ("entry_points(group='g.x', name=environ.get('N', 'one'))", "deferred", "unreached"),
+        (
+            "for n in environ.get('N', 'zero,one').split(','): entry_points(group='g.x', name=n)",
+            "deferred",
+            "unreached",
+        ),
+        ("entry_points(group='g.x', name=environ.get('N', 'ONE').lower())", "deferred", "unreached"),
+        ("entry_points(group='g.x', name=f'o{environ}')", "deferred", "unreached"),
+        # Not by name: all, whoever else asks for one.
+        ("entry_points(group='g.x')", "deferred", "deferred"),
+        ("entry_points(group='g.x', name='one'); entry_points(group='g.x')", "deferred", "deferred"),
+        # The group is computed: what strings name, but not one that stands only where one of it is asked for.
+        ("entry_points(group=environ['G']); 'g.x'.upper()", "deferred", "deferred"),
+        ("entry_points(group=environ['G']); entry_points(group='g.x', name='one')", "deferred", "unreached"),
+        (
+            "entry_points(group=environ['G']); entry_points(group='g.x', name='one'); print('g.x')",
+            "deferred",
+            "deferred",
+        ),
+        ("G = 'g.x'; entry_points(group=environ['G']); entry_points(group=G, name='one')", "deferred", "deferred"),
+        ("entry_points(group=f'g.{environ}'); print('g.x')", "deferred", "deferred"),
+        ("entry_points(group=f'other.{environ}'); print('g.x')", "unreached", "unreached"),
+    ],
+)
+def test_which_entry_points_of_a_group_are_asked_for(source: str, one: str, two: str) -> None:
+    points = (("g.x", "one", "first"), ("g.x", "two", "second"))
+    plug = Distribution("plug", "1", SITE, SITE + b"/plug-1.dist-info", 0, (), points)
+    found = World(app(ASKS + source + "\n", first="", second=""), distributions=[plug])
+    assert [found.level(f"{S}/{name}.py") for name in ("first", "second")] == [one, two]
+
+
+def test_an_entry_point_that_env_names_is_loaded() -> None:
+    plug = Distribution("plug", "1", SITE, SITE + b"/plug-1.dist-info", 0, (), (("g.x", "one", "first"),))
+    files = app(ASKS + "entry_points(group='g.x', name=environ['N'])\n", first="")
+    assert World(files, env=("N=zero,one",), distributions=[plug]).level(f"{S}/first.py") == "deferred"
+    assert World(files, env=("N=zero",), distributions=[plug]).level(f"{S}/first.py") == "unreached"
