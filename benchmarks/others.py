@@ -3,7 +3,8 @@
     python others.py TOOL < {"paths": [...], "roots": [...], "script": null} > {"files": [...], "seconds": ..., ...}
 
 ``modulefinder`` is the standard library's; ``modulegraph`` is PyInstaller's own (``PyInstaller.lib.modulegraph``),
-without its hooks; ``grimp`` builds the graph of all packages with an ``__init__.py`` and goes up from the roots. The
+without its hooks; ``grimp`` builds the graph of all packages with an ``__init__.py`` and goes up from the roots,
+or from what a root outside of them imports. The
 Python that runs it must be of the version of the one whose packages are looked at: all three parse them.
 """
 
@@ -50,8 +51,9 @@ def grimp(paths: list[str], roots: list[str], script: str | None) -> set[str]:
         if path.endswith(("site-packages", "dist-packages")):
             places.update({each.parent.name: each.parent for each in Path(path).glob("*/__init__.py")})
     graph = library.build_graph(*sorted(places), cache_dir=None)
-    if script is not None:
-        roots = [*roots, *_imports(Path(script))]
+    alone = [Path(path, f"{root}.py") for root in roots if root not in graph.modules for path in paths]
+    for file in [each for each in (*alone, *([Path(script)] if script else ())) if each.is_file()]:
+        roots = [*roots, *_imports(file)]
     names: set[str] = set()
     for root in roots:
         if root in graph.modules:

@@ -1,6 +1,7 @@
 """Is the static trace to be trusted? Real programs run, and what they ran is held against what the trace said.
 
-    python benchmarks/trust.py PYTHON APP [--model llama|qwen3|gpt2|mixtral] [--tools PYTHON] [--keep | --again DIR]
+    python benchmarks/trust.py PYTHON APP [--model llama|qwen3|gpt2|mixtral] [--tools PYTHON]
+        [--assume NAME=VALUE] [--model-arch CLASS] [--keep | --again DIR]
 
 APP is ``vllm`` (serves one completion: api-server, engine-core, worker), ``generate`` (transformers) or ``uvicorn`` (a
 fastapi application). PYTHON is the interpreter of a venv that has them, for instance::
@@ -39,10 +40,10 @@ import apps
 import truth
 from others import TOOLS
 
-from imgdiff import attribution, engines, sources, tree
+from imgdiff import assuming, attribution, engines, sources, tree
 from imgdiff.facts import Facts, ImageFacts
 from imgdiff.layer import index_layers
-from imgdiff.model import ImageConfig, Level, Profile, RoleTrace, Trace, Tree
+from imgdiff.model import Assumed, ImageConfig, Level, Profile, RoleTrace, Trace, Tree
 from imgdiff.store import Store
 from imgdiff.trace import trace
 
@@ -84,14 +85,14 @@ def link(source: str, target: str) -> None:
         shutil.copy2(source, target, follow_symlinks=False)
 
 
-def traced(root: Path, ran: apps.Ran, store: Store) -> tuple[Tree, Trace]:
+def traced(root: Path, ran: apps.Ran, store: Store, said: Assumed) -> tuple[Tree, Trace]:
     """Trace the image twice: with no facts known, and with all."""
     image = sources.open_image(f"rootfs:{root}")
     indexes = index_layers(image.layers, store)
     texts = store.texts(indexes)
     merged = tree.flatten(indexes)
     owned = attribution.attribute(merged, texts, "a")
-    profile = engines.recognise(owned, merged) if ran.role != "main" else generic()
+    profile = assuming.applied(engines.recognise(owned, merged) if ran.role != "main" else generic(), said)
     config = ImageConfig(entrypoint=ran.command, working_dir=str(ran.directory))
     for known in ("no", "all"):
         facts = Facts(store)
@@ -194,6 +195,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("python", type=Path, help="the interpreter of a venv with what is run")
     parser.add_argument("app", choices=sorted(apps.APPS))
     parser.add_argument("--model", choices=apps.KINDS, default="llama")
+    parser.add_argument("--assume", action="append", default=[], metavar="NAME=VALUE", help="as imgdiff's own")
+    parser.add_argument("--model-arch", action="append", default=[], metavar="CLASS", help="as imgdiff's own")
     parser.add_argument("--tools", type=Path, help="a Python with grimp and pyinstaller")
     parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()), help="where to make a directory")
     parser.add_argument("--shown", type=int, default=10, help="missed files to name, a role")
@@ -223,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             root.mkdir()
             lay_out(python, root, ran)
         with Store.open(work / "imgdiff") as store:
-            merged, found = traced(root, ran, store)
+            merged, found = traced(root, ran, store, assuming.assumed(options.assume, options.model_arch, None))
             for name, members in sorted(roles.items()):
                 wrong += compare(found.roles[name], merged, members, options.shown)
                 if options.tools:
