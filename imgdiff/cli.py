@@ -6,6 +6,7 @@ and the summary to stderr.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -243,8 +244,10 @@ def diff_command(
         traces=traces,
         any_image=trace_any_image,
     )
+    gc.disable()  # the process ends soon: to look for cycles among some ten million objects first takes seconds
     with progress.display(enabled=not quiet and not _dumb() and sys.stderr.isatty()) as shown:
         report = pipeline.diff(a, b, options, shown, _say_early if early_list else None)
+    gc.freeze()  # nor at the very end
     view = View(only=only, loaded=loaded, verbose=verbose)
     _check_owners(only, {row.name for row in report.owners})
     rendered: list[tuple[Path | None, str, str]] = []
