@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from imgdiff.trace.run_time_path import Added, Loose
 
 EAGER, DEFERRED = 2, 1
+_Tail = tuple[str, bool, Unit, Use]  # the tail, whether all below it counts, and where it stands
 _BY_NAME = frozenset(
     {
         "getattr",
@@ -87,6 +88,7 @@ class Reach:
         self.loose: dict[Loose, Unit] = {}
         self.path_files: dict[bytes, Hop] = {}
         self.placed: set[tuple[Unit, Unit]] = set()
+        self.placings: set[tuple[Unit, Unit, int | None, str | None]] = set()  # the same with line and function
         self.placing: list[int] = []
         self.started: dict[tuple[str, str], Unit] = {}  # what a child runs, by how it is started and its target
         self._waiting: dict[str, list[Block | tuple[Unit, str]]] = {}
@@ -104,7 +106,7 @@ class Reach:
         self._blocks_of: dict[str, list[tuple[Block, frozenset[str]]]] = {}
         self._dynamic_done: set[str] = set()
         self._worded: set[tuple[Unit, Unit]] = set()
-        self._tails: dict[tuple[str, bool], tuple[Unit, Use]] = {}  # submodules that are imported below any package
+        self._tails: dict[_Tail, None] = {}  # submodules that are imported below any package
         self._widened = 0
         self.computed = Computed()
         self.reflection = Reflection.of(graph)
@@ -384,9 +386,9 @@ class Reach:
         if not tail.startswith(".") or not tail.strip("."):
             return
         inside = use.name.count(HOLE) > 1  # f"{x}.models.{y}": all that the package holds
-        key = (tail.strip("."), inside)
+        key = (tail.strip("."), inside, unit, use)
         if key not in self._tails:
-            self._tails[key] = (unit, use)
+            self._tails[key] = None
             for package in list(self.level):
                 self._below(package, key)
 
@@ -401,14 +403,14 @@ class Reach:
                 for name in relative:
                     self.follow(unit, f"{package}.{name}", "string", use.line, use.function)
 
-    def _below(self, package: Unit, key: tuple[str, bool]) -> None:
-        source, use = self._tails[key]
+    def _below(self, package: Unit, key: _Tail) -> None:
+        tail, inside, source, use = key
         if package.top in self.standard and source.top not in self.standard:
             return
-        name = f"{package.name}.{key[0]}"
+        name = f"{package.name}.{tail}"
         if not package.found.portions or self.graph.unit(name) is None:
             return
-        names = [name, *self.graph.resolver.below(name)] if key[1] else [name]
+        names = [name, *self.graph.resolver.below(name)] if inside else [name]
         for each in names:
             self.follow(source, each, "dynamic", use.line, use.function)
 

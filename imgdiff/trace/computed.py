@@ -116,7 +116,7 @@ class Computed:
         self._named: set[str] = set()  # tops whose code makes text of names
         self._calls = 0  # how many unbounded calls have been looked at
         self._importing: dict[Unit, dict[Use, None]] = {}
-        self._whole: set[tuple[Unit, str]] = set()
+        self._whole: set[tuple[Unit, str, Use]] = set()
         self._helpers: dict[tuple[Unit, Use], None] = {}  # functions that list a directory and import what lies there
         self._others: dict[str, list[str]] | None = None  # top-level names without case and separators
 
@@ -284,8 +284,8 @@ class Computed:
     def _all(self, reach: Reach, unit: Unit, names: Iterable[str], use: Use) -> None:
         if unit.package:
             for name in names:
-                if (unit, name) not in self._whole:
-                    self._whole.add((unit, name))
+                if (unit, name, use) not in self._whole:
+                    self._whole.add((unit, name, use))
                     reach.follow(unit, name, "dynamic", use.line, use.function)
 
 

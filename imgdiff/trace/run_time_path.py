@@ -510,7 +510,9 @@ class RunTimePath:
                 self._guessed.setdefault(f"{show(added.unit.path or b'')}:{added.line}", set()).add(unit)
 
     def _lead(self, reach: Reach, source: Unit, unit: Unit, line: int | None, function: str | None) -> None:
-        if (source, unit) not in reach.placed:
+        edge = (source, unit, line, function)
+        if edge not in reach.placings:  # each, and not the first that comes: a chain shows the smallest
+            reach.placings.add(edge)
             reach.placed.add((source, unit))
             reach.extra.append((source, (unit, "dynamic", line, function)))
             reach.add_alone(unit)

@@ -257,6 +257,16 @@ def test_a_role_gets_what_it_or_its_parent_adds_and_no_other() -> None:
         assert found.level(f"{S}/lib/deep.py", "two") == level
 
 
+def test_of_many_functions_that_import_the_same_the_chain_shows_the_first() -> None:
+    names = [f"load_{letter}" for letter in "qwertyuiopasdfgh"]  # in whatever order they are reached
+    functions = "".join(f"def {name}():\n    import helper\n" for name in names)
+    used = ", ".join(f"app.work.{name}" for name in names)
+    source = HEAD + IN % "'/opt/lib'" + f"import app.work\nrun = [{used}]\n"
+    found = world("opt/lib", source, {f"{APP}/work.py": functions})
+    step = found.evidence("opt/lib/helper.py").chain[-2]
+    assert (step.module, step.line, step.function) == ("app.work", 2, names[0])
+
+
 def test_the_chain_of_what_an_added_directory_gives() -> None:
     found = world("opt/lib", HEAD + IN % "'/opt/lib'" + "import helper\n")
     assert found.chain("opt/lib/deep.py") == [
