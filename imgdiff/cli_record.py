@@ -6,7 +6,7 @@ import os
 import shlex
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -91,7 +91,9 @@ def _many(*names: str, metavar: str, help_: str) -> _Decorator:
 @click.option("--gpus", metavar="all|N|device=0,1", help="GPUs.")
 @_many("--device", metavar="PATH", help_="A device.")
 @click.option("--ipc", metavar="MODE", help="Where its shared memory is.")
-@click.option("--pid", "pid_mode", metavar="MODE", help="Whose processes it sees.")
+@click.option(
+    "--pid", "pid_mode", metavar="MODE|PID", help="Whose processes it sees; a number, without IMAGE: that process."
+)
 @click.option("--shm-size", metavar="SIZE", help="Bytes of /dev/shm.")
 @click.option("--network", "--net", metavar="NETWORK", help="Its network.")
 @_many("-p", "--publish", metavar="[HOST:]PORT", help_="A port that is open on this machine.")
@@ -138,19 +140,33 @@ def record_command(
     \b
     imgdiff record IMAGE [docker run's options] [-- COMMAND...]
     imgdiff record --export DIR [--print-env] [--format FORMAT] [IMAGE]
+    imgdiff record container:NAME | --pid PID [-o DIR]
 
     The first runs IMAGE of docker or podman and writes a recording, a directory for imgdiff's --trace. What the
     container prints goes to stderr; Ctrl-C ends it. The exit code is the container's, 2 for trouble.
 
     The second starts nothing: it writes what is to be mounted into a container that somebody else starts, and says
     what is to be set there. The image itself is not changed.
+
+    The third writes what a container's processes, or one process, have mapped and open now: libraries and files, no
+    Python modules. Nothing is started or stopped.
     """
     say = _quiet if quiet else _say
     if export is not None or print_env:
         _tell(image, argv, export, format_ or "docker", print_env=print_env, syscalls=syscalls, platform=platform)
         return
+    pid, container = _process(image, pid_mode)
+    if pid is not None or container is not None:
+        given = [*argv, *env, *env_file, *filter(None, (entrypoint, platform, format_)), *_set(options)]
+        if given or syscalls or (container is not None and pid_mode is not None):
+            raise UsageError("a process that runs is only looked at: nothing can be set", "leave it out, but for -o")
+        target = record.new_directory() if output is None else output
+        count = record.look(target, pid=pid, container=container)
+        noun = "process" if count == 1 else "processes"
+        say(f"{count} {noun} looked at: what is mapped and open now, no modules; imgdiff A B --trace {target} uses it")
+        return
     if image is None:
-        raise UsageError("an image is wanted", "imgdiff record IMAGE -- COMMAND; or --export, --print-env")
+        raise UsageError("an image is wanted", "imgdiff record IMAGE -- COMMAND; or --export, --print-env, --pid")
     if format_ is not None:
         raise UsageError("--format goes with --print-env", "leave it out")
     wanted = record.Wanted(
@@ -172,6 +188,25 @@ def record_command(
         signal.signal(ended.interrupted, signal.SIG_DFL)
         os.kill(os.getpid(), ended.interrupted)  # so that a calling shell sees an interrupt: 130
     sys.exit(ended.code)
+
+
+def _process(image: str | None, pid: str | None) -> tuple[int | None, str | None]:
+    """Return the process, or the container, that is only looked at."""
+    scheme, colon, name = (image or "").partition(":")
+    if colon and scheme == "container":
+        if not name:
+            raise UsageError("the container has no name", "imgdiff record container:NAME")
+        return None, name
+    if image is None and pid is not None:
+        if not (pid.isascii() and pid.isdigit() and 0 < int(pid) < 1 << 31):
+            raise UsageError(f"--pid {pid} is no process", "without an image, it is the number of one")
+        return int(pid), None
+    return None, None
+
+
+def _set(options: Mapping[str, Any]) -> list[str]:
+    """Return the options of docker run that were given."""
+    return [name for name, value in options.items() if value not in (None, (), False)]
 
 
 def _say(text: str) -> None:

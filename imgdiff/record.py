@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sys
@@ -14,12 +15,15 @@ from typing import Final
 import msgspec
 
 from imgdiff import recorder, recordings
+from imgdiff.config import redact_argv
 from imgdiff.errors import RecordingError, UsageError
 from imgdiff.interrupts import held_back, signal_of
+from imgdiff.recorder import moment
 from imgdiff.recorder.bundle import own_loader
-from imgdiff.sources.daemon.running import Container, ContainerOptions, Runnable, copy, runnable
+from imgdiff.sources.daemon.running import Container, ContainerOptions, Runnable, copy, runnable, running
 
 _GRACE: Final = 10.0  # seconds that a program has to end after an interrupt
+_APART: Final = 30.0  # seconds between what an engine and the kernel say of a start, and clocks are set meanwhile
 _MOST_GAPS: Final = 10  # sentences on what could not be seen
 _NAMES: Final = re.compile(r"[A-Za-z0-9_.-]{1,255}")  # of a recording's files; whatever else lies there is none
 _PYTHON: Final = re.compile(r"(?:.*/)?python[\d.]*")
@@ -106,6 +110,32 @@ def describe(
         command=image.command,
         own_loader=loader,
     )
+
+
+def look(output: Path, *, pid: int | None = None, container: str | None = None) -> int:
+    """Write what one process, or each process of a container, has mapped and open now, as a recording; return how many
+    there were. Nothing is started, stopped or changed.
+
+    Raises UsageError for what can't be looked at, UnknownReferenceError and ServiceError as engines do.
+    """
+    with _directory(output):
+        host, image = os.uname().nodename, None
+        pids = [] if pid is None else [pid]
+        if container is not None:
+            found = running(container)
+            host, image, pids = found.host, found.image, moment.family(found.pid)
+            began = moment.started(found.pid)
+            if found.started is not None and abs(began - found.started) > _APART:
+                raise UsageError(
+                    f"process {found.pid} of this machine is not the container's", "look at it where the engine runs"
+                )
+        files = [moment.snapshot(each, redact_argv, host, image) for each in pids]
+        try:
+            for name, content in files:
+                (output / name).write_bytes(content)
+        except OSError as error:
+            raise UsageError(f"the recording can't be written to {str(output)!r}: {error.strerror}") from error
+        return len(files)
 
 
 @contextmanager

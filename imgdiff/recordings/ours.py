@@ -171,7 +171,7 @@ class _Process:
             kind = "exec"
         elif start.how == "fork":
             kind = "fork"
-        else:
+        elif start.how != "snapshot":  # which notes itself what it can't see
             gaps.append("its start record does not say how it was started")
         return RecordedProcess(
             pid=start.pid,

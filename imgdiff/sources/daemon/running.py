@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import io
 import secrets
 import tarfile
@@ -26,7 +27,7 @@ from imgdiff.sources.daemon._outer import Outer, Passing
 if TYPE_CHECKING:
     from docker import APIClient
 
-__all__ = ["Container", "ContainerOptions", "Runnable", "runnable"]
+__all__ = ["Container", "ContainerOptions", "Runnable", "Running", "runnable", "running"]
 
 _SCHEMES: Final[Mapping[str, tuple[Kind, ...]]] = {
     "docker": ("docker",),
@@ -95,6 +96,54 @@ def _described(engine: Engine, inspected: dict[str, Any], name: str, given: str,
         entrypoint=tuple(_words(run.get("Entrypoint"))),
         command=tuple(_words(run.get("Cmd"))),
     )
+
+
+class Running(msgspec.Struct, frozen=True):
+    """A container that runs: its first process as this machine has it, when that was started (seconds since the epoch,
+    None where the engine does not say), the container's host name and the digest of its image's config."""
+
+    pid: int
+    started: float | None
+    host: str
+    image: str | None
+
+
+def running(name: str) -> Running:
+    """Return the container that runs under a name or ID, docker's, else podman's.
+
+    Raises UnknownReferenceError where no engine has it, ServiceError where none can be asked, UsageError where it does
+    not run, or runs elsewhere.
+    """
+    looked: list[str] = []
+    trouble: ServiceError | None = None
+    for address in [address for kind in ("docker", "podman") for address in addresses(kind)]:
+        try:
+            with Engine(address) as engine:
+                try:
+                    return _running(engine.container(name), address, name)
+                except NotHereError:
+                    looked.append(f"the {address} has none of this name")
+        except ServiceError as error:
+            trouble = trouble or error
+    if trouble is not None and not looked:
+        raise trouble
+    raise UnknownReferenceError(f"'container:{shown(name)}' names no container: {'; '.join(looked)}", "see docker ps")
+
+
+def _running(inspected: dict[str, Any], address: Address, name: str) -> Running:
+    state = inspected.get("State") or {}
+    pid = int(state.get("Pid") or 0)
+    if not state.get("Running") or pid <= 0:
+        raise UsageError(f"the container '{shown(name)}' does not run", "start it, or record a run of its image")
+    if not address.url.startswith("unix://"):
+        raise UsageError(f"the {address} is not this machine's", "look at its processes on the machine where it runs")
+    image = str(inspected.get("Image") or "")
+    try:
+        started = datetime.datetime.fromisoformat(str(state.get("StartedAt"))).timestamp()
+    except ValueError:
+        started = None
+    host = str((inspected.get("Config") or {}).get("Hostname") or "") or str(inspected.get("Id") or "")[:12]
+    return Running(pid, started, host, image if ":" in image or not image else f"sha256:{image}")
 
 
 def _words(value: object) -> Iterator[str]:
