@@ -460,6 +460,34 @@ def test_a_launcher_that_does_something_else_is_seen(shelf: Shelf, old: str, new
 # Versions and copies --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("tag", "words"),
+    [
+        ("cp311-cp311-manylinux_2_17_aarch64", "manylinux_2_17_aarch64"),
+        (
+            "cp311-cp311-manylinux_2_17_aarch64.manylinux2014_aarch64",
+            "manylinux_2_17_aarch64 and manylinux2014_aarch64",
+        ),
+        ("py3-none-win_amd64", "win_amd64"),
+        ("py3-none-macosx_11_0_x86_64", "macosx_11_0_x86_64"),
+        ("py3-none-linux_x86_64", None),
+        ("cp38-abi3-manylinux_2_28_x86_64", None),
+        ("py3-none-win_amd64\nTag: py3-none-any", None),
+        ("", None),
+    ],
+)
+def test_a_wheel_for_another_platform_is_compared_and_said(
+    tag: str, words: str | None, shelf: Shelf, tmp_path: Path
+) -> None:
+    members = wheel_files("gear", "1.0", FILES, POINTS)
+    members["gear-1.0.dist-info/WHEEL"] = f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n".encode()
+    wheel = write_zip(tmp_path / "gear-1.0-py3-none-any.whl", members, ["gear/native.so"])
+    for a, b in ((wheel, shelf.clean), (shelf.clean, wheel)):
+        side = "b" if a == wheel else "a"
+        said = f"The wheel is for {words}, and {side} for linux/amd64: no installer would take it there."
+        assert (said in told(shelf, a, b).report["verdict"]["caveats"]) == (words is not None)
+
+
 def test_another_version_is_compared_and_said(shelf: Shelf, tmp_path: Path) -> None:
     files = {**FILES, "gear/tables.py": b"FACTOR = 4\n"}
     newer = write_wheel(tmp_path, "gear", "1.1", files, POINTS, executable=["gear/native.so"])

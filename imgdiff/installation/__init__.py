@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 import msgspec
 
 from imgdiff.installation import _made as made
+from imgdiff.installation._fit import misfit
 from imgdiff.installation._places import Place, canonical, find_places, located
 from imgdiff.installation._record import check_record, write_record
 from imgdiff.installation._scope import Installed, once
@@ -39,14 +40,21 @@ class _Overlay:
 
 
 def install(
-    wheel: Wheel, files: Tree, tree: Tree, attribution: Attribution, texts: Texts, side: Side, image: str
+    wheel: Wheel,
+    files: Tree,
+    tree: Tree,
+    attribution: Attribution,
+    texts: Texts,
+    side: Side,
+    image: str,
+    platform: str,
 ) -> Installed:
     """Return the image with the wheel's files in each place where it has the wheel's distribution.
 
     ``files`` is what the wheel's layer holds, ``texts`` the contents that were kept of both, ``side`` the wheel's,
-    ``image`` what the other side is called in a sentence. What an installer makes (bytecode, launchers, INSTALLER, ...)
-    is taken from the image where it is proven to be an installer's. Raises UnknownReferenceError where the image does
-    not have the distribution.
+    ``image`` what the other side is called in a sentence, ``platform`` what it is for. What an installer makes
+    (bytecode, launchers, INSTALLER, ...) is taken from the image where it is proven to be an installer's. Raises
+    UnknownReferenceError where the image does not have the distribution.
     """
     places = find_places(wheel, files, tree, attribution, image)
     installing = _Installing(wheel, files, tree, attribution, texts)
@@ -66,7 +74,7 @@ def install(
         texts=_Overlay(texts, installing.texts),
         made=installing.made,
         notes=notes,
-        caveats=caveats,
+        caveats=(*misfit(wheel, files, texts, platform, "b" if side == "a" else "a"), *caveats),
         unchanged=result.entries == tree.entries,
     )
 

@@ -96,7 +96,11 @@ def _missing(wheel: Wheel, named: Collection[Distribution], attribution: Attribu
     if near:
         hint = f"near to it: {', '.join(near[:_SHOWN])}"
     else:
-        hint = f"it has {len(names):,} others" if names else "no Python distribution was found in it"
+        hint = (
+            f"it has {len(names):,} {'other' if len(names) == 1 else 'others'}"
+            if names
+            else "no Python distribution was found in it"
+        )
     return UnknownReferenceError(f"{image} has no distribution called {wheel.name}", hint)
 
 

@@ -194,7 +194,14 @@ def _install(wheel: Indexed, image: Indexed, facts: Facts, records: attributing.
     """Return both sides with the wheel's as what the image would be, were the wheel installed in it."""
     assert wheel.image.wheel is not None
     installed = installation.install(
-        wheel.image.wheel, wheel.tree, image.tree, image.attribution, image.texts, wheel.side, image.image.reference
+        wheel.image.wheel,
+        wheel.tree,
+        image.tree,
+        image.attribution,
+        image.texts,
+        wheel.side,
+        image.image.reference,
+        image.image.platform,
     )
     packed = {entry.digest for entry in wheel.tree.entries.values()}
 

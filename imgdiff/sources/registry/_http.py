@@ -33,7 +33,7 @@ from imgdiff.sources.registry import _trouble as trouble
 from imgdiff.sources.registry._options import Options
 
 CERTIFICATES: Final = (Path("/etc/docker/certs.d"), Path("/etc/containers/certs.d"))  # HOST/*.crt, *.cert with *.key
-_AGAIN: Final = (408, 425, 429, 500, 502, 503, 504)
+_AGAIN: Final = (408, 425, 429, *sorted({*range(500, 600)} - {501, 505}))  # proxies have 5xx of their own
 _ELSEWHERE: Final = (301, 302, 303, 307, 308)
 _REFUSED: Final = (401, 403)
 _MOST_REDIRECTS: Final = 10

@@ -160,7 +160,7 @@ def test_refused_ranges(proxy: Proxy, big: bytes) -> None:
 # --------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize("status", [408, 429, 500, 502, 503, 504, 522])
 @pytest.mark.parametrize("where", ["/manifests/", "/blobs/"])
 def test_trouble_that_passes(status: int, where: str, proxy: Proxy, big: bytes) -> None:
     proxy.faults.append(Fault(where, status=status, times=3))
