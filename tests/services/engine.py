@@ -46,10 +46,11 @@ def docker_host() -> str:
 
 
 class Holding:
-    """A proxy before an engine that holds back the answer to one request."""
+    """A proxy before an engine that holds back the answer to one request, behind so many bytes of it."""
 
-    def __init__(self, words: bytes) -> None:
+    def __init__(self, words: bytes, behind: int) -> None:
         self.words = words
+        self.behind = behind
         self.url = ""
         self.asked = threading.Event()  # the engine has the request
         self.go_on = threading.Event()  # its answer may pass
@@ -82,19 +83,23 @@ class Holding:
         with contextlib.suppress(OSError):
             while data := engine.recv(1 << 16):
                 if self.asked.is_set():
-                    self.go_on.wait()
+                    first, data = data[: self.behind], data[self.behind :]
+                    self.behind -= len(first)
+                    client.sendall(first)
+                    if data:
+                        self.go_on.wait()
                 client.sendall(data)
             client.shutdown(socket.SHUT_WR)
 
 
 @contextmanager
-def holding(url: str, words: bytes) -> Iterator[Holding]:
+def holding(url: str, words: bytes, behind: int = 0) -> Iterator[Holding]:
     """Run a proxy before the engine at a Unix socket that holds back the answer to a request with these words in it."""
     directory = Path(tempfile.mkdtemp(prefix="h"))
     with socket.socket(socket.AF_UNIX) as server:
         server.bind(str(directory / "s"))
         server.listen()
-        proxy = Holding(words)
+        proxy = Holding(words, behind)
         proxy.url = f"unix://{directory}/s"
         thread = threading.Thread(target=proxy.serve, args=(server, url.removeprefix("unix://")), daemon=True)
         thread.start()

@@ -174,7 +174,10 @@ class Engine:
         parameters: Sequence[tuple[str, str | bytes]],
         translated: Callable[[Exception], Exception] | None = None,
     ) -> Stream:
-        return Stream(lambda: self._get(path, parameters, STAGING), translated or self._translated)
+        silent = _silent(self.address, self._answer)
+        return Stream(
+            lambda: self._get(path, parameters, STAGING), translated or self._translated, self._answer, silent
+        )
 
     # A container that is never started -------------------------------------------------------------------------------
 
@@ -184,7 +187,7 @@ class Engine:
         name = f"imgdiff-{secrets.token_hex(6)}"
         identity = ""
         try:
-            with held_back(), self._said():
+            with held_back(), self._patient():
                 made = self._client.create_container(  # the command is asked for, and never run
                     image,
                     command=["imgdiff-never-started"],
@@ -196,8 +199,19 @@ class Engine:
             yield identity
         finally:
             if identity:
-                with held_back(), self._said():  # v: the volumes that the image declares were made with it
+                with held_back(), self._patient():  # v: the volumes that the image declares were made with it
                     self._client.remove_container(identity, v=True, force=True)
+
+    @contextlib.contextmanager
+    def _patient(self) -> Iterator[None]:
+        """Wait longer for an answer: podman on vfs copies an image to make a container of it, and one for which nobody
+        waited would be left."""
+        self._client.timeout = cast("int", max(STAGING, self._answer))
+        try:
+            with self._said():
+                yield
+        finally:
+            self._client.timeout = cast("int", self._answer)
 
     # Failures --------------------------------------------------------------------------------------------------------
 
@@ -256,12 +270,22 @@ def removed(engine: Engine) -> BlobError:
 class Stream:
     """Bytes that an engine sends, read ahead by a thread of its own, so that a reader can be stopped at any time.
 
-    A context manager. Use by one thread, but for ``stop``.
+    A context manager. Use by one thread, but for ``stop``. ``silence`` is how many seconds may pass without a byte once
+    there was one, ``silent`` what is raised then.
     """
 
-    def __init__(self, ask: Callable[[], Response], translated: Callable[[Exception], Exception]) -> None:
+    def __init__(
+        self,
+        ask: Callable[[], Response],
+        translated: Callable[[Exception], Exception],
+        silence: float,
+        silent: ServiceError,
+    ) -> None:
         self._ask = ask
         self._translated = translated
+        self._silence: float = silence
+        self._silent = silent
+        self._begun = False
         self._pieces: deque[bytes | Exception] = deque()
         self._changed = threading.Condition()
         self._stopped = False
@@ -318,7 +342,9 @@ class Stream:
     def _next(self) -> bytes:
         with self._changed:
             while not self._pieces and not self._stopped:
-                self._changed.wait()
+                if not self._changed.wait(self._silence if self._begun else None):
+                    raise self._silent
+            self._begun = True
             if self._stopped:
                 raise ServiceError("reading from the engine was given up")
             piece = self._pieces[0] if isinstance(self._pieces[0], Exception) else self._pieces.popleft()
@@ -403,14 +429,18 @@ def _no_engine(address: Address, why: str) -> ServiceError:
     return ServiceError(f"what answers as the {address} is no engine: {shown(why)}", _start_hint(address.kind))
 
 
+def _silent(address: Address, timeout: float) -> ServiceError:
+    return ServiceError(
+        f"the {address} did not answer in time ({timeout:g} s)",
+        "see whether it hangs (docker version); DOCKER_CLIENT_TIMEOUT=SECONDS lets it take longer",
+    )
+
+
 def _unreachable(address: Address, error: BaseException, timeout: float) -> ServiceError:
     """Return the one sentence for an engine that can't be reached, by the system's error at the bottom of it all."""
     causes = list(_causes(error))
     if any(isinstance(each, TimeoutError) or "timed out" in str(each) for each in causes):
-        return ServiceError(
-            f"the {address} did not answer in time ({timeout:g} s)",
-            "see whether it hangs (docker version); DOCKER_CLIENT_TIMEOUT=SECONDS lets it take longer",
-        )
+        return _silent(address, timeout)
     system = next((each for each in causes if type(each) is not OSError and isinstance(each, _SYSTEM)), None)
     if isinstance(system, PermissionError):
         return ServiceError(f"you have no permission on the socket of the {address}", _permission_hint(address))

@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -335,3 +336,34 @@ def test_a_full_disk_for_what_is_read_again_is_one_sentence(
     with pytest.raises(CacheError, match=r"The directory for temporary files, .*, can't be used: No space left"):
         report(f"{kind}:{libraries}:a", f"{kind}:{libraries}:b")
     assert docker("ps", "-aq", host=url(engine)) == before
+
+
+PATIENCE = {"docker": 2, "podman": 8}  # seconds; podman takes one or two for anything where the machine is busy
+
+
+def test_an_engine_that_is_slow_to_make_a_container_leaves_none(
+    kind: str, engine: tuple[str, str], libraries: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = PATIENCE[kind]
+    monkeypatch.setenv("DOCKER_CLIENT_TIMEOUT", str(seconds))
+    before = docker("ps", "-aq", host=url(engine))
+    with holding(url(engine), b"/containers/create") as held:
+        monkeypatch.setenv("DOCKER_HOST" if kind == "docker" else "CONTAINER_HOST", held.url)
+        waiting = threading.Timer(seconds + 1, held.go_on.set)
+        waiting.start()
+        assert report(f"{kind}:{libraries}:a", f"{kind}:{libraries}:b").changes
+        waiting.join()
+        assert held.asked.is_set()
+    assert docker("ps", "-aq", host=url(engine)) == before
+
+
+def test_an_engine_that_stops_in_the_middle_of_an_archive(
+    kind: str, engine: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = PATIENCE[kind]
+    monkeypatch.setenv("DOCKER_CLIENT_TIMEOUT", str(seconds))
+    with holding(url(engine), b"/images/get", 100_000) as held:
+        monkeypatch.setenv("DOCKER_HOST" if kind == "docker" else "CONTAINER_HOST", held.url)
+        with pytest.raises(ServiceError, match=rf"the {kind} engine .* did not answer in time \({seconds} s\)"):
+            report(f"{kind}:{STORY}:a", f"{kind}:{STORY}:b")
+        assert held.asked.is_set()
