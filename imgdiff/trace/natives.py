@@ -16,7 +16,7 @@ from imgdiff.trace.closure import DEFERRED, EAGER, Reach
 from imgdiff.trace.entry import DEFAULT_PATH, Follower, Launch
 from imgdiff.trace.graph import Graph
 from imgdiff.trace.libraries import PRELOAD, Caches, Closure, LibraryResolver, Start
-from imgdiff.trace.world import Loaded, resolved, show
+from imgdiff.trace.world import Loaded, is_shared_object, resolved, show
 
 _LIBRARY = re.compile(r"(?:[\w./+$@-]*/)?[\w.+-]+\.so(?:\.\d+)*")
 _LEVEL: Mapping[int, Level] = {EAGER: "eager", DEFERRED: "deferred"}
@@ -56,6 +56,7 @@ class Natives:
         self._children: dict[tuple[int, tuple[str, ...]], tuple[Launch, tuple[Launch, ...]]] = {}
         # What single blocks say, for every role that reaches them.
         self._libraries_in: dict[Block, tuple[str, ...]] = {}
+        self._stems: dict[str, list[bytes]] | None = None
         self._programs_in: dict[int, dict[Block, tuple[str, ...]]] = {}  # by the table of the programs on a PATH
 
     def elf(self, path: bytes) -> ElfFacts | None:
@@ -262,6 +263,38 @@ class Natives:
                 if known is None or block.unit.name < known.name:
                     found[text] = block.unit
         yield from sorted(found.items(), key=lambda item: item[0])
+        yield from self._named_by_stem(reach)
+
+    def _named_by_stem(self, reach: Reach) -> Iterable[tuple[str, Unit]]:
+        """Libraries of a package that its own code names as their builds do (``x`` of ``libx.so``), so that a loader
+        can put the platform's name together."""
+        stems = self._library_stems()
+        words = stems.keys()
+        found: dict[str, Unit] = {}
+        for block in reach.done:
+            home = None
+            for word in block.named & words:
+                home = home or _package_directory(block.unit)
+                for path in stems[word]:
+                    name = "/" + path.decode("utf-8", "surrogateescape")
+                    if (
+                        home
+                        and path.startswith(home + b"/")
+                        and (name not in found or block.unit.name < found[name].name)
+                    ):
+                        found[name] = block.unit
+        yield from sorted(found.items(), key=lambda item: item[0])
+
+    def _library_stems(self) -> Mapping[str, list[bytes]]:
+        """Return the image's ``lib*.so`` by what stands between."""
+        if self._stems is None:
+            self._stems = {}
+            for path in self.tree.entries:
+                name = path.rpartition(b"/")[2] if b".so" in path else b""
+                if name.startswith(b"lib") and is_shared_object(path):
+                    stem = name[3 : name.index(b".so")].decode("utf-8", "surrogateescape")
+                    self._stems.setdefault(stem, []).append(path)
+        return self._stems
 
     def _strings(self, path: bytes) -> Iterable[str]:
         facts = self.elf(path)
@@ -380,6 +413,14 @@ class Natives:
                 native.add(each.path, Loaded(here, Hop(None, each.path, None, None, "preload"), path, each.how))
         for missing, reason in closure.unreadable:
             native.unreadable.setdefault(missing, reason)
+
+
+def _package_directory(unit: Unit) -> bytes | None:
+    """Return the directory of the top-level regular package that a module is in; None for a module of none."""
+    top = unit
+    while top.parent is not None:
+        top = top.parent
+    return top.path.rpartition(b"/")[0] if top.path is not None and top.found.portions else None
 
 
 def _unsure(launch: Launch) -> frozenset[str]:
