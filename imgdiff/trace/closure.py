@@ -37,6 +37,7 @@ _BY_NAME = frozenset(
         "dir",
     }
 )
+_LISTING = frozenset({"iter_modules", "packages_distributions", "distributions"})
 _MIN_MODULE = 5  # characters of a pattern's literal start before it can name a top-level module
 _MIN_LITERAL = 3  # letters that a name pattern must fix before it counts outside of the package that builds it
 
@@ -374,6 +375,7 @@ class Reach:
                 self.unbounded.append((block.unit, use))
                 self._tail(block.unit, use)
                 self._relative(block.unit, use)
+                self._top_level(block.unit, use)
         elif use.kind == "attribute":
             self._attribute(block, use)
         else:
@@ -402,6 +404,19 @@ class Reach:
             for package in sorted(named.union(*(tops & block.words for block in unit.blocks()))):
                 for name in relative:
                     self.follow(unit, f"{package}.{name}", "string", use.line, use.function)
+
+    def _top_level(self, unit: Unit, use: Use) -> None:
+        """``f"{system}_support"``: modules at the top level with that end; and those that begin as a string of a module
+        does that lists what is installed (``name.startswith("flask_")``)."""
+        assert use.name is not None
+        end = use.name.rpartition(HOLE)[2]
+        starts: list[str] = []
+        if any(not _LISTING.isdisjoint(block.refs) for block in unit.blocks()):
+            words = set().union(*(block.words for block in unit.blocks()))
+            starts = [word.rstrip("_") + "_" for word in words if len(word) >= _MIN_LITERAL]
+        for name in sorted(self.graph.tops() - self.standard) if starts or len(end) > _MIN_MODULE else ():
+            if (end and "." not in end and name.endswith(end)) or any(name.startswith(word) for word in starts):
+                self.follow(unit, name, "dynamic", use.line, use.function)
 
     def _below(self, package: Unit, key: _Tail) -> None:
         tail, inside, source, use = key

@@ -25,6 +25,7 @@ _SCRIPTS = frozenset({"console_scripts", "gui_scripts"})
 _DEFINES = frozenset({"importlib", "importlib_metadata", "pkg_resources", "setuptools", "pip", "stevedore"})
 _ASK = frozenset({"entry_points", "iter_entry_points"})
 _CHOOSE = frozenset({"select", "get", "groups", "get_entry_map", "get_entry_info"})
+_ONE_BY_ONE = frozenset({"distributions", "distribution", "from_name"})
 _WORDS = (re.compile(r"[\w.-]+"), re.compile(r"\w+"))
 
 
@@ -55,7 +56,11 @@ class EntryPoints:
             named = self.groups & (block.words | block.texts)
             if named:
                 reach.said_groups |= named - self._only_asked(reach, block)
-            if not named and not (block.unit.top in _DEFINES or block.unit.top in reach.standard) and _asks_all(block):
+            if block.unit.top in _DEFINES or block.unit.top in reach.standard:
+                continue
+            if _reads_itself(block):
+                reach.every_group |= named or self.groups
+            elif not named and _asks_all(block):
                 reach.every_group |= self.groups
 
     def loaded(self, reach: Reach, groups: set[str]) -> Callable[[str, str], bool]:
@@ -152,6 +157,13 @@ def _matches(pattern: Pattern, text: str) -> bool:
     return re.fullmatch(".*".join(map(re.escape, pattern.split(HOLE))), text) is not None
 
 
+def _reads_itself(block: Block) -> bool:
+    """Tell whether code reads the files of entry points and imports what it finds."""
+    return any("entry_points.txt" in text for text in (*block.texts, *block.patterns)) and any(
+        use.kind == "import" for each in block.unit.blocks() for use in each.calls
+    )
+
+
 def _asks_all(block: Block) -> bool:
     if _ASK.isdisjoint(block.refs) or not _CHOOSE.isdisjoint(block.refs):
         return False
@@ -159,4 +171,4 @@ def _asks_all(block: Block) -> bool:
     asked = [call for scope in block.scopes for call in scope.calls if call.callee.rpartition(".")[2] in _ASK]
     if asked:
         return loads and any(not call.arguments and not call.keywords for call in asked)
-    return loads and "distributions" in block.refs
+    return loads and not _ONE_BY_ONE.isdisjoint(block.refs)

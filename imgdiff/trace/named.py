@@ -12,6 +12,7 @@ from imgdiff.model import HOLE, Tree
 _PIECES = re.compile(r"[^\s\"'`<>|;]+")
 _FINER = re.compile(r"[^\s\"'`<>|;=,:()\[\]{}&]+")
 _FORMAT = re.compile(r"%[-+ #0-9.*lhz]*[a-zA-Z]|\{[^{}/]*\}|\*+|\$\{?\w+\}?")
+_GLUED = re.compile(r"-[A-Za-z]{1,9}(/.+)", re.DOTALL)  # -I/usr/include
 _LETTER = re.compile(r"[A-Za-z0-9]")
 _MIN_STEM = 3  # letters and digits that a file-name pattern must fix to name anything
 _MAX_TOKEN = 4096
@@ -21,7 +22,8 @@ _MAX_TOKEN = 4096
 def tokens_of(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return (names, patterns) that a string could hold as paths: the whole, its words and the parts of words."""
     found: dict[str, None] = {}
-    for piece in (text, *_PIECES.findall(text), *_FINER.findall(text)):
+    pieces = (text, *_PIECES.findall(text), *_FINER.findall(text))
+    for piece in (*pieces, *(match[1] for each in pieces if (match := _GLUED.fullmatch(each)) is not None)):
         if len(piece) <= _MAX_TOKEN and ("/" in piece or "." in piece):
             found[piece] = None
     names: list[str] = []
@@ -290,7 +292,11 @@ def fixes_enough(pattern: str, own: bytes = b"") -> bool:
         directories = directories[shared:]
     if fixed < _MIN_STEM and len(directories) < 2:
         return False
-    return tail.replace(HOLE, "") not in common().common_names
+    bare = tail.replace(HOLE, "")
+    parent = pattern.split("/")[-2:-1]
+    return bool(directories and parent == directories[-1:]) or not any(
+        bare in (name, name.rpartition(".")[0]) for name in common().common_names
+    )
 
 
 @functools.cache

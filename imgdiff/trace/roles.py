@@ -61,6 +61,11 @@ class Maker:
         self._standard: dict[bytes | None, frozenset[str]] = {}
         self.points = EntryPoints(attribution)
         self.run_time = RunTimePath(tree, attribution, facts.text, side, _STARTUP)
+        names = tuple(role.name for role in profile.roles)
+        for path, entry in sorted(tree.entries.items()):
+            if path.endswith(b"._pth") and entry.type != "dir" and tree.lookup(path[: -len(b"._pth")]) is not None:
+                reason = "the interpreter beside it takes its search path from here, and it is not read"
+                self.blindspots.append(Blindspot("search path", reason, path, side, names))
 
     # Graphs ---------------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from imgdiff.model import Blindspot, Environment, Hop, Side, Tree
 
 _ADDS_PATH = re.compile(r"sys\s*\.\s*path\b|addsitedir|site_packages")
 _ASKED_FIRST = re.compile(r"sys\s*\.\s*meta_path\s*\.\s*insert\s*\(\s*0\b")
+_INSIDE = "modules can be imported from this archive, which is not looked into"
 _MAX_PTH = 1_000_000  # bytes; a longer one is no list of directories
 
 
@@ -93,14 +94,15 @@ class _Builder:
         written = b"/".join(part for part in full.split(b"/") if part not in (b"", b"."))
         found = self.tree.resolve(directory, base)
         if found is None:
+            above = self.archive_above(directory, base)
+            if above is not None:  # a directory inside of an archive
+                self.blind("archive on sys.path", _INSIDE, above)
             self.nowhere.append(written)
             self.places.append(Searched(written, None, source, by, line))
             return None
         entry = self.tree.get(found)
         if entry is not None and entry.type == "file":
-            self.blind(
-                "archive on sys.path", "modules can be imported from this archive, which is not looked into", found
-            )
+            self.blind("archive on sys.path", _INSIDE, found)
             return None
         if entry is not None and entry.type != "dir":
             return None
@@ -108,6 +110,17 @@ class _Builder:
             self.directories.append(found)
             self.places.append(Searched(written, found, source, by, line))
         return found
+
+    def archive_above(self, directory: bytes, base: bytes) -> bytes | None:
+        """Return the file that a path leads through, if it does."""
+        above = directory.rstrip(b"/").rpartition(b"/")[0]
+        while above:
+            found = self.tree.resolve(above, base)
+            entry = None if found is None else self.tree.get(found)
+            if entry is not None:
+                return found if entry.type == "file" else None
+            above = above.rpartition(b"/")[0]
+        return None
 
     def site(self, directory: bytes) -> None:
         found = self.add(directory)
@@ -303,6 +316,9 @@ def build_search_path(
         for part in env["PYTHONPATH"].split(":"):  # an empty part is the working directory (Modules/getpath.py)
             builder.add(part.encode("utf-8", "surrogateescape") or b".", working, "PYTHONPATH")
     if environment.stdlib is not None:
+        if not ignore_env and env.get("PYTHONPLATLIBDIR", "lib") not in ("", "lib"):
+            reason = "PYTHONPLATLIBDIR moves the standard library, and where to is not followed"
+            builder.blind("standard library", reason, environment.stdlib)
         archive = b"python" + environment.version.replace(".", "").encode() + b".zip"
         builder.add(environment.stdlib.rpartition(b"/")[0] + b"/" + archive, source="standard library")
         builder.add(environment.stdlib, source="standard library")

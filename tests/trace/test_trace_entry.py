@@ -233,6 +233,27 @@ def test_an_archive_on_the_path_is_a_blindspot() -> None:
     assert "archive on sys.path" in [spot.what for spot in world.trace.blindspots]
 
 
+@pytest.mark.parametrize("part", ["/opt/x.whl", "/opt/x.whl/lib", "/opt/x.whl/lib/deeper/"])
+def test_an_archive_or_what_lies_in_it_on_pythonpath_is_a_blindspot(part: str) -> None:
+    world = World({**APP, "opt/x.whl": "PK"}, env=(f"PYTHONPATH=/none:{part}",))
+    assert [spot.path for spot in world.trace.blindspots] == [b"opt/x.whl"]
+    assert not World({**APP, "opt/x.whl": "PK"}, env=("PYTHONPATH=/opt/none/lib",)).trace.blindspots
+
+
+def test_a_path_file_beside_an_interpreter_is_a_blindspot() -> None:
+    """CPython reads it on every system (Modules/getpath.py), beside the name under which it was started, too."""
+    for path in ("usr/bin/python3.12._pth", "opt/bin/py._pth"):
+        world = World({**APP, path: "/opt/lib\n"}, links={"opt/bin/py": "/usr/bin/python3.12"})
+        assert [spot.path for spot in world.trace.blindspots] == [path.encode()]
+    assert not World({**APP, "opt/bin/none._pth": ""}).trace.blindspots
+
+
+def test_a_library_directory_of_another_name_is_a_blindspot() -> None:
+    assert World(APP, env=("PYTHONPLATLIBDIR=lib64",)).trace.blindspots
+    assert not World(APP, env=("PYTHONPLATLIBDIR=lib64",), argv=("python3.12", "-E", "-m", "app")).trace.blindspots
+    assert not World(APP, env=("PYTHONPLATLIBDIR=lib",)).trace.blindspots
+
+
 def test_a_venv_is_known_by_the_name_of_its_interpreter() -> None:
     venv = b"opt/venv"
     files = {

@@ -16,7 +16,7 @@ from typing import Any
 
 from imgdiff.model import Delta
 
-VERSION = 1000 + sys.version_info.minor
+VERSION = 2000 + sys.version_info.minor
 """Version of the deltas of this kind (its facts have one of their own): what can be parsed depends on this Python."""
 MAX_SOURCE = 4 * 1024 * 1024
 """Bytes of source that are parsed at most."""
@@ -30,6 +30,8 @@ VERSION_NAMES = frozenset(
 
 SAME_AST = "The syntax trees are equal without positions, and no type comment changed: only layout and comments differ."
 
+_COMMITS = frozenset({"commit_id", "__commit_id__", "git_version"})
+_NO_VERSION = frozenset({"", "unknown", "dev", "none", "n/a"})
 _HOST = f"Python {sys.version_info.major}.{sys.version_info.minor}"
 _TYPE_COMMENT = re.compile(r"#\s*type\s*:")
 
@@ -243,6 +245,8 @@ def _version_literals(a: ast.Module, b: ast.Module) -> list[dict[str, Any]]:
         names_x, value_x = _assignment(x)
         names_y, value_y = _assignment(y)
         text_x, text_y = _literal(value_x), _literal(value_y)
+        if not _COMMITS.issuperset(names_x) and not (_is_version(text_x) and _is_version(text_y)):
+            return []
         same_kind = type(value_x) is type(value_y) and type(x) is type(y) and names_x == names_y
         if not same_kind or not names_x or text_x is None or text_y is None:
             return []
@@ -251,6 +255,11 @@ def _version_literals(a: ast.Module, b: ast.Module) -> list[dict[str, Any]]:
         lines = {"line": {"a": x.lineno, "b": y.lineno}}
         found += [{"name": name, "a": text_x, "b": text_y, **lines} for name in names_x]
     return found
+
+
+def _is_version(text: str | None) -> bool:
+    """Tell whether a text can be a version, and is no word that something decides by (``version = "fast"``)."""
+    return text is not None and (any(char.isdigit() for char in text) or text.lower() in _NO_VERSION)
 
 
 def _differ(a: ast.expr, b: ast.expr) -> bool:
