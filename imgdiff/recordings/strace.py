@@ -32,7 +32,12 @@ _SIGNS = re.compile(
     rb"(?:open|openat|execve|newfstatat|stat|lstat|statx|access|faccessat2?|mmap|clone3?|vfork|readlink|read|close)"
     rb"\(.*\)\s+= "
 )
+_SHAPE = re.compile(  # of each line, with the time that -ttt writes
+    rb"\s*(?:\d+\s+)?\d{9,}\.\d{6} (?:[a-z_][a-z0-9_]*\(.*(?:\)\s+= .*|<unfinished \.\.\.>)|<\.\.\. .* resumed>.*"
+    rb"|\+\+\+ .* \+\+\+|--- .* ---)$"
+)
 _PID = re.compile(r"\.(\d+)(?:\.gz|\.zst|\.log|\.txt)?$")
+_NOT_SEEN = re.compile(rb"\+\+\+ not seen: (.*) \+\+\+")  # said by the tracer of imgdiff record
 _ENDED = re.compile(rb"\+\+\+ (exited with \d+|killed by SIG\w+)")
 
 _LOOKS = frozenset(
@@ -64,8 +69,9 @@ _STATS = frozenset((b"stat", b"lstat", b"newfstatat", b"statx", b"stat64", b"fst
 
 
 def matches(lines: Sequence[bytes]) -> bool:
-    """Tell whether these first lines are of such a log."""
-    return sum(_SIGNS.match(line) is not None for line in lines[:200]) >= 2
+    """Tell whether these first lines are of such a log. One with a file for each process can have a single line."""
+    some = sum(_SIGNS.match(line) is not None for line in lines[:200])
+    return some >= 2 or (bool(lines) and all(_SHAPE.match(line) for line in lines[:200]))
 
 
 def read(lines: Lines, name: str) -> list[RecordedProcess]:
@@ -120,6 +126,10 @@ class _Log:
         when = float(found[3]) if found[3] is not None and b":" not in found[3] and len(found[3]) > 12 else None
         text = found[4]
         if text.startswith((b"--- ", b"strace: ")):
+            return
+        unseen = _NOT_SEEN.fullmatch(text)
+        if unseen is not None:
+            self._program(thread).gaps[_text(unseen[1])] = None
             return
         ended, resumed, call = _ENDED.match(text), _RESUMED.match(text), _CALL.match(text)
         if ended is None and resumed is None and call is None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from imgdiff import recordings
+from imgdiff.errors import RecordingError
 from imgdiff.model import RecordedProcess
 from imgdiff.recordings import _lines, strace
 from imgdiff.recordings._merge import merged
@@ -168,6 +169,8 @@ def test_all_logs_of_one_run_say_one_thing_of_each_process(tmp_path: Path) -> No
         ('5 openat(AT_FDCWD, "x", O_RDONLY) = 4', "relative"),
         ("5 io_uring_setup(8, {flags=0}) = 3", "io_uring"),
         ("some output of the program", "none of strace's"),
+        ("5 +++ not seen: a path that it named could not be read +++", "could not be read"),  # our own tracer says so
+        ('!!! lost: 48.654976 execve("/bin/x", ...) = 0', "none of strace's"),
         ('5 openat(AT_FDCWD, "/x", O_RDONLY', "cut off"),
     ],
 )
@@ -209,6 +212,23 @@ def test_the_working_directory_is_what_the_program_asks_for() -> None:
     )
     assert used(process, "opened") == {b"/srv/early.txt", b"/srv/late.txt"}
     assert not [gap for gap in process.gaps if "relative" in gap]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "1796235631.419589 +++ exited with 0 +++",
+        '1796235631.419589 execve("/bin/x", ...) = 0',
+        "1796235631.419589 clone(...) = 12",
+    ],
+)
+def test_what_is_said_of_a_process_can_be_one_line(tmp_path: Path, line: str) -> None:
+    (tmp_path / "strace.7").write_text(line + "\n")
+    [process] = recordings.read(str(tmp_path)).processes
+    assert process.pid == 7
+    (tmp_path / "strace.7").write_text(line + "\nand a word\n")
+    with pytest.raises(RecordingError, match="no known format"):
+        recordings.read(str(tmp_path))
 
 
 def test_a_log_of_some_calls_alone_covers_nothing() -> None:
