@@ -6,7 +6,7 @@ PYTHON is the interpreter of a venv; of the programs below, those that it can im
 it is a benchmark by hand for a venv that one trusts.
 
 Each program is run plain and in each way of recording, one after the other, and that so many times: a machine that is
-slower for a while is so for all of them. What counts is CPU seconds of all processes, strace among them: wall
+slower for a while is so for all of them. What counts is CPU seconds of all processes, the tracer among them: wall
 time on a busy machine says little; both are printed, with the least, the median and the most of the ratios of one round
 to its plain run.
 """
@@ -29,7 +29,6 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from imgdiff import recorder
-from imgdiff.recorder.bundle import own_loader
 
 PROGRAMS = {
     "pass": "pass",
@@ -44,7 +43,7 @@ PROGRAMS = {
     "vllm": "import vllm",
     "vllm engine": "import vllm.v1.engine.core",
 }
-WAYS = ("recorder", "with LD_DEBUG", "with --syscalls")
+WAYS = ("recorder", "with LD_DEBUG", "with --syscalls", "with --syscalls by strace")
 SUBREAPER = 36  # PR_SET_CHILD_SUBREAPER: what loses its parent becomes ours, and its CPU time is counted
 
 
@@ -90,7 +89,7 @@ def measured(python: str, program: str, way: str) -> tuple[float, float, float]:
         before, begun = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
         subprocess.run(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True)
         wall = time.monotonic() - begun
-        while True:  # strace, which ends a little later
+        while True:  # the tracer, which ends a little later
             try:
                 os.wait()
             except ChildProcessError:
@@ -105,6 +104,9 @@ def recorded(
     place: Path, way: str, command: list[str], environment: dict[str, str]
 ) -> tuple[list[str], dict[str, str]]:
     """Return command and environment as imgdiff record has them in a container, with the paths of this machine."""
+    os.environ.pop("IMGDIFF_STRACE", None)
+    if "strace" in way:
+        os.environ["IMGDIFF_STRACE"] = shutil.which("strace") or "strace"
     parts = recorder.parts(syscalls="syscalls" in way)
     shutil.rmtree(place)
     recorder.export(place, syscalls="syscalls" in way)
@@ -113,7 +115,7 @@ def recorded(
         for name in ("LD_DEBUG", "LD_DEBUG_OUTPUT"):
             environment.pop(name, None)
     if "syscalls" in way:
-        command, environment = recorder.traced(command, environment, own_loader=own_loader(parts))
+        command, environment = recorder.traced(command, environment, recorder.tracer(parts))
 
     def here(word: str) -> str:
         return word.replace(recorder.ROOT + "/", f"{place}/")

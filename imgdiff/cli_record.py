@@ -68,7 +68,7 @@ def _many(*names: str, metavar: str, help_: str) -> _Decorator:
     type=CacheDirectory(path_type=Path, file_okay=False),
     help="The directory to write to, new or empty; a new one in the working directory by default.",
 )
-@click.option("--syscalls", is_flag=True, help="Record opens, stats and execs of all processes, too, with strace.")
+@click.option("--syscalls", is_flag=True, help="Record opens, stats and execs of all processes, too.")
 @click.option("--platform", metavar="OS/ARCH[/VARIANT]", help="The image has to be for this one.")
 @click.option(
     "--export",

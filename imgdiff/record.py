@@ -19,7 +19,6 @@ from imgdiff.config import redact_argv
 from imgdiff.errors import RecordingError, UsageError
 from imgdiff.interrupts import held_back, signal_of
 from imgdiff.recorder import moment
-from imgdiff.recorder.bundle import own_loader
 from imgdiff.sources.daemon.running import Container, ContainerOptions, Runnable, copy, runnable, running
 
 _GRACE: Final = 10.0  # seconds that a program has to end after an interrupt
@@ -97,9 +96,9 @@ def describe(
 
     Raises UnknownReferenceError and ServiceError where an image is named and no engine has it.
     """
-    loader = own_loader(recorder.parts(syscalls=True)) if syscalls else None
+    tracer = recorder.tracer(recorder.parts(syscalls=True)) if syscalls else None
     if reference is None:
-        return recorder.Described(directory.absolute(), own_loader=loader)
+        return recorder.Described(directory.absolute(), tracer=tracer)
     image = runnable(reference, platform)
     return recorder.Described(
         directory=directory.absolute(),
@@ -108,7 +107,7 @@ def describe(
         env=image.env,
         entrypoint=image.entrypoint,
         command=image.command,
-        own_loader=loader,
+        tracer=tracer,
     )
 
 
@@ -172,7 +171,7 @@ def _command(wanted: Wanted, image: Runnable, parts: Sequence[recorder.Part]) ->
     if not wanted.syscalls:
         return env, argv
     inner = {**recorder.loaders(image.env), **env}
-    argv, env = recorder.traced(argv, inner, own_loader=own_loader(list(parts)))
+    argv, env = recorder.traced(argv, inner, recorder.tracer(parts))
     return env, argv
 
 

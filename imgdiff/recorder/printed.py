@@ -11,12 +11,13 @@ from typing import Final
 import msgspec
 
 from imgdiff.errors import UsageError
-from imgdiff.recorder.settings import OUT, PYTHON, STRACE, loaders, traced, variables
+from imgdiff.recorder.settings import OUT, PYTHON, STRACE, Tracer, loaders, traced, variables
 
 
 class Described(msgspec.Struct, frozen=True):
     """A container that is to be recorded: where the recorder was exported to, and what is known of its image (its own
-    variables and command; nothing where no image was named). ``own_loader`` is None without strace."""
+    variables and command; nothing where no image was named). ``tracer`` is None without system
+    calls."""
 
     directory: Path
     reference: str | None = None
@@ -24,12 +25,12 @@ class Described(msgspec.Struct, frozen=True):
     env: dict[str, str] = {}
     entrypoint: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
-    own_loader: bool | None = None
+    tracer: Tracer | None = None
 
     def set(self) -> tuple[dict[str, str], list[str]]:
-        """Return the variables, and the command in strace's hands (empty without strace)."""
+        """Return the variables, and the command in the tracer's hands (empty without one)."""
         found = variables(self.env, self.image)
-        if self.own_loader is None:
+        if self.tracer is None:
             return found, []
         argv = [*self.entrypoint, *self.command]
         if not argv:
@@ -37,13 +38,13 @@ class Described(msgspec.Struct, frozen=True):
                 "--syscalls stands before the container's command, which is not known",
                 "name an image that has an entry point or command: imgdiff record --print-env --syscalls IMAGE",
             )
-        command, outside = traced(argv, {**loaders(self.env), **found}, own_loader=self.own_loader)
+        command, outside = traced(argv, {**loaders(self.env), **found}, self.tracer)
         return outside, command
 
     def mounts(self) -> list[tuple[str, str, bool]]:
         """Return (path here, path in the container, whether it is only read)."""
         places = [("python", PYTHON, True), ("out", OUT, False)]
-        if self.own_loader is not None:
+        if self.tracer is not None:
             places.append(("strace", STRACE, True))
         return [(str(self.directory / name), target, read_only) for name, target, read_only in places]
 
@@ -55,7 +56,7 @@ def printed(format_: str, described: Described) -> tuple[str, str]:
     text = FORMATS[format_](described)
     notes = [] if described.reference is not None else [_UNKNOWN]
     if format_ == "docker":
-        notes.append(_BETWEEN if described.own_loader is None else _WHOLE)
+        notes.append(_BETWEEN if described.tracer is None else _WHOLE)
     if format_ == "env":
         notes.append(_MOUNT)
     return text, "\n".join(notes)
@@ -106,9 +107,9 @@ def _compose(described: Described) -> str:
 
 
 def _kubernetes(described: Described) -> str:
-    if described.own_loader is not None:
+    if described.tracer is not None:
         raise UsageError(
-            "--syscalls has no form for Kubernetes: strace is too large for a ConfigMap",
+            "--syscalls has no form for Kubernetes: the tracer is too large for a ConfigMap",
             "leave --syscalls out, or copy the exported directory to the nodes and mount it (hostPath)",
         )
     found, _ = described.set()
@@ -142,7 +143,7 @@ def _kubernetes(described: Described) -> str:
 
 
 def _env(described: Described) -> str:
-    if described.own_loader is not None:
+    if described.tracer is not None:
         raise UsageError("--syscalls changes the command, which no variable does", "use --format docker or compose")
     found, _ = described.set()
     if any("\n" in value for value in found.values()):

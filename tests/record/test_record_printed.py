@@ -176,7 +176,7 @@ def test_a_configmap_is_a_directory_of_links(shell: Shell) -> None:
         (("x", "--format", "env"), "--format goes with --print-env"),
         (("--print-env", "x", "y"), "nothing is started"),
         (("--print-env", "--format", "env", "--syscalls"), "--syscalls changes the command"),
-        (("--print-env", "--format", "kubernetes", "--syscalls"), "strace is too large for a ConfigMap"),
+        (("--print-env", "--format", "kubernetes", "--syscalls"), "the tracer is too large for a ConfigMap"),
         (("--print-env", "--syscalls"), "--syscalls stands before the container's command, which is not known"),
         (("-e", "=1", "x"), "has no name"),
         (("--env-file", "none", "x"), "--env-file none can't be read"),
@@ -192,8 +192,36 @@ def test_wrong_use_is_one_sentence(shell: Shell, arguments: tuple[str, ...], wor
     assert not [path for path in shell.directory.iterdir() if path.name not in ("cache", "temporary")]
 
 
-def test_strace_that_is_missing(shell: Shell) -> None:
+def test_no_tracer_at_all(shell: Shell) -> None:
     ran = shell.run("record", "--export", "it", "--syscalls", PATH=str(shell.directory))
     assert ran.code == 2
-    assert "--syscalls needs strace, and there is none" in ran.err
+    assert "--syscalls needs a C compiler (on x86-64) or strace, and there is neither" in ran.err
     assert not (shell.directory / "it").exists()
+
+
+@pytest.mark.parametrize("compiler", ["none", "one that fails"])
+def test_strace_stands_in_for_a_tracer_that_can_not_be_built(shell: Shell, compiler: str) -> None:
+    strace, ldd = shutil.which("strace"), shutil.which("ldd")
+    if strace is None or ldd is None:
+        pytest.skip("strace or ldd is missing")
+    tools = shell.directory / "tools"
+    tools.mkdir()
+    (tools / "strace").symlink_to(strace)
+    (tools / "ldd").symlink_to(ldd)
+    if compiler != "none":
+        (tools / "cc").write_text("#!/bin/sh\nexit 1\n")
+        (tools / "cc").chmod(0o755)
+    ran = shell.run("record", "--export", "it", "--syscalls", PATH=str(tools))
+    assert ran.code == 0, ran
+    there = {path.name for path in (shell.directory / "it" / "strace").iterdir()}
+    assert "strace" in there
+    assert "tracer" not in there
+
+
+def test_a_strace_that_is_named_goes_before_our_tracer(shell: Shell) -> None:
+    strace = shutil.which("strace")
+    if strace is None:
+        pytest.skip("strace is missing")
+    assert shell.run("record", "--export", "it", "--syscalls", IMGDIFF_STRACE=strace).code == 0
+    assert (shell.directory / "it" / "strace" / "strace").is_file()
+    assert not (shell.directory / "it" / "strace" / "tracer").exists()

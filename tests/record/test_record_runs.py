@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import time
 from pathlib import Path
@@ -80,8 +81,13 @@ def test_a_first_program_without_the_recorder_is_said(dockerd: Engine) -> None:
     assert "0 Python processes recorded" in ran.err
 
 
-def test_system_calls(engine: Engine) -> None:
+@pytest.mark.parametrize("tracer", ["ours", "strace"])
+def test_system_calls(engine: Engine, tracer: str) -> None:
     """For any user, with a root file system that is only read; what was looked for and is missing; no secret."""
+    strace = shutil.which("strace")
+    if shutil.which("gcc" if tracer == "ours" else "strace") is None:
+        pytest.skip("it is missing")
+    more = {} if tracer == "ours" or strace is None else {"IMGDIFF_STRACE": strace}
     code = (
         "import os, subprocess, sys\n"
         "os.path.exists('/srv/missing.json'), open('/etc/os-release').close()\n"
@@ -91,7 +97,7 @@ def test_system_calls(engine: Engine) -> None:
     )
     preload = ("-e", "LD_PRELOAD=/usr/lib/x86_64-linux-gnu/libm.so.6")
     options = ("--syscalls", "-o", "run", "-u", "1234", "--read-only", *preload)
-    ran = engine.record(A, *options, "--entrypoint", "/usr/bin/python3", "--", "-c", code, code=5)
+    ran = engine.record(A, *options, "--entrypoint", "/usr/bin/python3", "--", "-c", code, code=5, **more)
     assert "1 /usr/lib/x86_64-linux-gnu/libm.so.6 files\n" in ran.err  # process 1, and its environment is as ever
     assert "not seen" not in ran.err
     logs = sorted((engine.here / "run").glob("strace.*"))
@@ -102,7 +108,7 @@ def test_system_calls(engine: Engine) -> None:
     assert "abcdefghijklmnop" not in text
     assert "hf_" not in text
     pair = (f"{engine.kind}:{A}", f"{engine.kind}:{B}")
-    engine.record(A, "--syscalls", "-o", "whole", code=7)
+    engine.record(A, "--syscalls", "-o", "whole", code=7, **more)
     joined = engine.run(*pair, "--format", "json", "--trace", "whole")
     assert json.loads(joined.out)["verdict"]["outcome"] == "killed", joined.err
 
@@ -258,7 +264,7 @@ def test_a_program_goes_on_when_nobody_reads_what_it_prints(dockerd: Engine) -> 
 
 
 def test_the_last_call_before_the_end_is_recorded(dockerd: Engine) -> None:
-    """strace goes with the first process of the container, and has written all that came before."""
+    """The tracer goes with the first process of the container, and has written all that came before."""
     code = "import os; os.path.exists('/last/word'); os._exit(0)"
     dockerd.record(A, "--syscalls", "-o", "run", "--entrypoint", "/usr/bin/python3", "--", "-c", code)
     assert '"/last/word", ' in (dockerd.here / "run" / "strace.1").read_text().splitlines()[-1]
