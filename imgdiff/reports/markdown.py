@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Iterator, Sequence
 
-from imgdiff.model import WHEEL_SOURCE, ConfigChange, ImageSummary, JudgedChange, Report
+from imgdiff.model import WHEEL_SOURCE, ConfigChange, ImageSummary, JudgedChange, Outcome, Report
 from imgdiff.reports._view import (
     Blind,
     Resolution,
@@ -45,7 +45,16 @@ ROOM_FOR_NOTICE = 400
 # A word is only a word if it has none of these, is no bare host name and no issue number, and no list marker first.
 _SPECIAL = re.compile(r"[\\`*_{}\[\]<>#|~@&$^/]|www\.|gh-\d", re.IGNORECASE)
 _MARKER = re.compile(r"[-+=:]+|\d{1,9}[.)]")
+# What a sentence of ours has in backticks, a command line say, is one span; else each word is for itself.
+_TOKEN = re.compile(r"[(\"']*`[^`\s][^`]*`[)\"'.,;:!?]*(?!\S)|\S+")
+_QUOTED = re.compile(r"([(\"']*)`([^`]+)`([)\"'.,;:!?]*)")
 _AROUND = re.compile(r"([(\"']*)(.*?)([)\"'.,;:!?]*)", re.DOTALL)
+_MEANS: dict[Outcome, str] = {
+    "identical": "no difference was found in what was compared",
+    "killed": "what differs can't explain what these processes do",
+    "stands": "what differs is loaded, or steers them, when they start; that does not prove that it is the cause",
+    "undecided": "something that differs may be loaded, or that could not be told",
+}
 _MOST_TEXT = 600  # of one sentence from a kind
 
 
@@ -98,12 +107,16 @@ class _Budget:
 
 
 def prose(text: str, *, cell: bool = False) -> str:
-    """Return a sentence in which nothing is Markdown or HTML: words that could be are code spans."""
-    words = safe(text).split()
+    """Return a sentence in which nothing is Markdown or HTML: words that could be, and what stands in backticks, are
+    code spans."""
+    words = _TOKEN.findall(" ".join(safe(text).split()))
     return " ".join(_word(word, first=not position, cell=cell) for position, word in enumerate(words))
 
 
 def _word(word: str, *, first: bool, cell: bool) -> str:
+    if quoted := _QUOTED.fullmatch(word):
+        before, inner, after = quoted.groups()
+        return f"{before}{code(inner, cell=cell)}{after}"
     if not _SPECIAL.search(word) and not (first and _MARKER.fullmatch(word)):
         return word
     found = _AROUND.fullmatch(word)
@@ -136,7 +149,7 @@ def _cut(text: str) -> str:
 def _verdict(report: Report, view: View) -> list[str]:
     verdict = report.verdict
     headline = prose(verdict.headline.removeprefix(verdict.outcome))
-    lines = [f"### imgdiff: **{verdict.outcome}** {headline}", "", f"Evidence: {verdict.confidence}.", ""]
+    lines = [f"### imgdiff: **{verdict.outcome}** {headline}", "", _meaning(report), ""]
     lines += [f"- {prose(_cut(reason))}" for reason in verdict.reasons]
     what = "digest" if WHEEL_SOURCE in (report.image_a.source, report.image_b.source) else "manifest or config"
     lines += ["", f"| | image | {what} | platform | files |", "|---|---|---|---|---:|"]
@@ -150,6 +163,12 @@ def _verdict(report: Report, view: View) -> list[str]:
         lines += ["", prose(narrowed)]
     lines.append("")
     return lines
+
+
+def _meaning(report: Report) -> str:
+    """Return what a reader of the thread, who has not seen imgdiff, needs to read the headline."""
+    verdict = report.verdict
+    return f"Evidence: {verdict.confidence}. {verdict.outcome}: {_MEANS[verdict.outcome]} (imgdiff {report.version})."
 
 
 def _image(image: ImageSummary) -> str:

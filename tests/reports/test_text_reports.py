@@ -117,3 +117,21 @@ def test_the_summary_is_one_line() -> None:
     assert summary(report()) == (
         "undecided for engine-core and worker; api-server: stands (it makes prompts) [static evidence]"
     )
+
+
+def test_markdown_tells_a_stranger_what_the_outcome_means_and_what_wrote_it() -> None:
+    made = report()
+    for outcome, words in (("stands", "does not prove that it is the cause"), ("undecided", "may be loaded")):
+        verdict = msgspec.structs.replace(made.verdict, outcome=outcome)
+        said = render(msgspec.structs.replace(made, verdict=verdict), "markdown", View())
+        line = next(line for line in said.splitlines() if line.startswith("Evidence: static."))
+        assert f" {outcome}: " in line
+        assert words in line
+        assert line.endswith(f"(imgdiff {made.version}).")
+
+
+def test_a_long_reference_stays_on_the_line_of_its_side() -> None:
+    made = report()
+    long = "registry.example/" + "x" * 90
+    made = msgspec.structs.replace(made, image_a=msgspec.structs.replace(made.image_a, reference=long))
+    assert f"\na  {long}\n" in render(made, "terminal", View(), width=80)
