@@ -137,7 +137,7 @@ class _Terminal:
     def _images(self) -> None:
         self._console.print()
         for side, image in (("a", self._report.image_a), ("b", self._report.image_b)):
-            self._line(Text.assemble((side, "bold"), "  ", safe(image.reference)))
+            self._console.print(Text.assemble((side, "bold"), "  ", safe(image.reference)), soft_wrap=True)
             known = identity(image)
             self._line(", ".join(_image_parts(image)) + (f", {known[0]}:" if known else ""), 3)
             if known:
