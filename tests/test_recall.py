@@ -97,6 +97,10 @@ def test_a_root_file_system_is_read_each_time(shell: Shell) -> None:
         path = shell.directory / side / "srv/app"
         path.mkdir(parents=True)
         (path / "engine.py").write_text("BIAS = 3\n")
-    assert shell.fork("rootfs:x", "rootfs:y", "--cache-dir", "c").code == 0
+    ran = shell.fork("rootfs:x", "rootfs:y", "--cache-dir", "c")
+    assert ran.code == 0
+    said = " ".join(ran.out.split())
+    assert "neither has a config" in said
+    assert "configs steer the same" not in said  # there is none that could
     (shell.directory / "y/srv/app/engine.py").write_text("BIAS = 4\n")
     assert shell.fork("rootfs:x", "rootfs:y", "--cache-dir", "c").code != 0

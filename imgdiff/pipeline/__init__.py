@@ -121,8 +121,19 @@ def _compare(
         unread=any(touches(spot, a.installed) for spot in comparison.blindspots)
         or left_out(a, b)
         or any(spot.what == runtime.MOUNT and touches(spot, a.installed) for spot in blindspots),
-        equal=None if a.installed is None else a.installed.equal(b.side if a.own is not None else a.side),
+        equal=_equal(a, b),
     )
     report = report_of(a, trace_a, b, trace_b, comparison, findings, profile, claim, accepted, options)
     traces.keep()
     return msgspec.structs.replace(report, recordings=joined.told())
+
+
+def _equal(a: Indexed, b: Indexed) -> str | None:
+    """Return what it means that nothing differs where less than two whole images is compared, else None."""
+    if a.installed is not None:
+        return a.installed.equal(b.side if a.own is not None else a.side)
+    bare = [x.side for x in (a, b) if x.image.config is None]
+    if not bare:
+        return None
+    lacking = f"{bare[0]} has no config" if len(bare) == 1 else "neither has a config"
+    return f"Both file systems hold the same bytes under the same names; {lacking} that could be compared."
