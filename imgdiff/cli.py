@@ -225,7 +225,7 @@ def diff_command(
     if sys.stdout is None and any(path is None for _, path in targets):
         raise UsageError("the report can't be written to stdout: it is closed", "use -o FILE")
     if a == b or _same(a, b):
-        raise UsageError("both references are the same", "name two images, or two tags or digests of one layout")
+        raise UsageError("both references are the same", "name two images, or two tags or digests of one")
     options = pipeline.Options(
         platform=platform,
         entry=entry,
@@ -278,7 +278,8 @@ def _same(a: str, b: str) -> bool:
 
 def _place(reference: str) -> tuple[str, str, str]:
     """Return the scheme, canonical path and ``:tag`` or ``@digest`` of a reference to what lies on disk, the full name
-    of one to a registry, and any other one as it is. A path that exists wins over a tag, as where images are opened."""
+    of one to a registry, and any other one as it is: a bare name can be an older image in an engine. A path that exists
+    wins over a tag, as where images are opened."""
     scheme, colon, rest = reference.partition(":")
     for before, text in (("", reference), (scheme, rest if colon else "")):
         for end in (len(text), *(at for at in (text.rfind("@"), text.rfind(":", 0, text.find("@"))) if at > 0)):
@@ -287,7 +288,7 @@ def _place(reference: str) -> tuple[str, str, str]:
                 return before, os.path.realpath(path), text[end:]
     if registry.is_named(reference):
         return registry.SCHEME, registry.full_name(reference), ""
-    return "", reference, ""
+    return "named", reference, ""
 
 
 def _targets(formats: tuple[str, ...], outputs: tuple[Path, ...]) -> list[tuple[str, Path | None]]:

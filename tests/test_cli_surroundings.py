@@ -188,6 +188,14 @@ def test_one_image_in_two_spellings_is_refused(one: str, other: str, shell: Shel
     one_sentence(shell.fork(one, other), "both references are the same")
 
 
+def test_a_name_here_and_the_same_in_its_registry_can_be_two_images(shell: Shell) -> None:
+    """An engine can hold an older image of a tag than the registry has; nothing answers here, but it is asked."""
+    ran = shell.fork("127.0.0.1:1/x:t", "registry:127.0.0.1:1/x:t")
+    assert ran.code == 2
+    assert "both references are the same" not in ran.err
+    assert "127.0.0.1:1" in ran.err
+
+
 def test_two_tags_of_one_layout_are_two_images(shell: Shell) -> None:
     ran = shell.fork("a:one", "oci:a:two")
     assert "both references are the same" not in ran.err
