@@ -579,7 +579,9 @@ def test_what_is_not_in_the_image_is_named_with_what_is_near(shelf: Shelf, tmp_p
     assert error == f"imgdiff: {shelf.clean} has no distribution called gears"
     assert hint.strip() == "hint: near to it: gear"
     wheel = write_wheel(tmp_path, "unlike", "1.0", {"unlike.py": b""})
-    assert "it has 3 others" in refused(shelf, shelf.clean, wheel)[1]
+    hint = refused(shelf, shelf.clean, wheel)[1]
+    assert hint.strip().startswith("hint: it has ")
+    assert "gear" in hint
 
 
 def test_an_editable_install_is_no_wheels(shelf: Shelf) -> None:

@@ -20,6 +20,7 @@ _SITE = re.compile(
     rb"(?P<prefix>(?:.*/)?)lib(?:32|64)?/(?P<python>(?:python|pypy)3(?:\.\d+t?)?)/(?:site|dist)-packages\Z"
 )
 _SHOWN = 5
+_FEW = 8  # names that a hint lists whole
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -96,12 +97,13 @@ def _missing(wheel: Wheel, named: Collection[Distribution], attribution: Attribu
     if near:
         hint = f"near to it: {', '.join(near[:_SHOWN])}"
     else:
-        hint = (
-            f"it has {len(names):,} {'other' if len(names) == 1 else 'others'}"
-            if names
-            else "no Python distribution was found in it"
-        )
+        hint = f"it has {_some(names)}" if names else "no Python distribution was found in it"
     return UnknownReferenceError(f"{image} has no distribution called {wheel.name}", hint)
+
+
+def _some(names: list[str]) -> str:
+    """Return all names where they are few, else how many there are."""
+    return f"{len(names):,} others" if len(names) > _FEW else ", ".join(names)
 
 
 def located(place: Place, path: bytes, tree: Tree) -> bytes:

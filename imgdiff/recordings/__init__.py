@@ -142,6 +142,8 @@ def _read(argument: str) -> tuple[Recording, bool]:
     if not logs.formats:
         more = f"; and {len(logs.notes) - _SHOWN:,} more" if len(logs.notes) > _SHOWN else ""
         what = "; ".join(logs.notes[:_SHOWN]) + more or "there is no file in it"
+        if not logs.archive and path.is_file():
+            what = what.rpartition(" was left out: ")[2]  # the note names the one file again
         raise RecordingError(f"{argument} is no recording that is known: {what}", f"what is known: {_KNOWN}")
     recording = Recording(str(path), tuple(logs.formats), merged(logs.processes), hasher.digest(), tuple(logs.notes))
     return recording, several

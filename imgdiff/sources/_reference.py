@@ -74,7 +74,7 @@ def _exists(text: str) -> bool:
 def may_be_name(given: str, schemes: tuple[str, ...]) -> bool:
     """Tell what can be a name in an engine or a registry, or an image's ID, from what can only be a path."""
     scheme, colon, _ = given.partition(":")
-    if colon and (scheme in schemes or scheme in _ELSEWHERE):
+    if (colon and (scheme in schemes or scheme in _ELSEWHERE)) or given.startswith(("./", "../")):
         return False
     text = given.partition("@")[0]
     files = (text, text.rpartition(":")[0])  # FILE.tar:TAG is an archive that is not there

@@ -293,3 +293,12 @@ def test_lines_are_those_of_the_whole_however_it_comes(data: bytes, step: int) -
         whole = data.split(b"\n")
         whole = whole if whole[-1] else whole[:-1]
         assert found == [line.removesuffix(b"\r") for line in whole]
+
+
+@pytest.mark.parametrize(("text", "why"), [("FROM scratch\n", "it is of no known format"), ("", "it is empty")])
+def test_a_file_that_is_no_recording_is_named_once(text: str, why: str, tmp_path: Path) -> None:
+    file = tmp_path / "notes"
+    file.write_text(text)
+    with pytest.raises(RecordingError) as caught:
+        recordings.read(str(file))
+    assert str(caught.value) == f"{file} is no recording that is known: {why}"

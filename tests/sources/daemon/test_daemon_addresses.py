@@ -140,6 +140,14 @@ def test_a_bare_name_says_where_it_was_looked_for(home: Path, monkeypatch: pytes
     assert "registry" not in str(caught.value)
 
 
+@pytest.mark.parametrize("given", ["./x", "../x", "./x:a", "./x/y"])
+def test_a_relative_path_is_looked_for_nowhere_else(given: str, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "open_registry", pytest.fail)
+    with pytest.raises(UnknownReferenceError, match="there is no such file or directory") as caught:
+        open_image(given)
+    assert "docker engine" not in str(caught.value)
+
+
 def test_a_name_beside_a_directory_that_is_no_image(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
