@@ -114,10 +114,30 @@ def test_other_names_of_a_library_are_the_library(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("program", ["env", "/usr/bin/sudo", "su", "/usr/sbin/chroot"])
 def test_programs_that_take_the_recorder_away_are_seen(module: Pair, tmp_path: Path, program: str) -> None:
-    one = (f"     9:\tinitialize program: {program}",)
-    then = (*one, "     9:\tinitialize program: /bin/cat")
-    assert run(module, tmp_path, [app(5)], ld_9=then).verdict.outcome == "killed"
-    assert run(module, tmp_path, [app(5)], ld_9=one).verdict.outcome == "undecided"
+    one = (f"     4:\tinitialize program: {program}",)
+    then = (*one, "     4:\tinitialize program: /bin/cat")
+    assert run(module, tmp_path, [app(5)], ld_4=then).verdict.outcome == "killed"
+    assert run(module, tmp_path, [app(5)], ld_4=one).verdict.outcome == "undecided"
+
+
+@pytest.mark.parametrize(("pid", "outcome"), [(4, "killed"), (9, "undecided")])
+def test_a_program_that_no_event_tells_of_may_have_started_others(
+    module: Pair, tmp_path: Path, pid: int, outcome: str
+) -> None:
+    """What C code starts behind Python's back; what ran before the first Python is the way to it."""
+    for name in ("sh", "/bin/bash", "/opt/tool"):
+        log = {f"ld_{pid}": (f"     {pid}:\tinitialize program: {name}",)}
+        assert run(module, tmp_path, [app(5)], **log).verdict.outcome == outcome
+    log = {f"ld_{pid}": (f"     {pid}:\tinitialize program: /usr/lib/gcc/x86_64-linux-gnu/12/cc1",)}
+    assert run(module, tmp_path, [app(5)], **log).verdict.outcome == "killed"
+
+
+def test_a_shell_that_python_started_for_one_known_command_is_its_own(module: Pair, tmp_path: Path) -> None:
+    spawn = event("spawn", call="os.system", executable="/bin/sh", argv=["sh", "-c", "lscpu"], env="inherited")
+    logs = {"ld_9": ("     9:\tinitialize program: sh",), "ld_10": ("     10:\tinitialize program: lscpu",)}
+    assert run(module, tmp_path, [app(5), spawn], **logs).verdict.outcome == "killed"
+    logs["ld_11"] = ("     11:\tinitialize program: sh",)
+    assert run(module, tmp_path, [app(5), spawn], **logs).verdict.outcome == "undecided"
 
 
 # Several runs, several processes -------------------------------------------------------------------------------------

@@ -258,7 +258,7 @@ def look() -> None:
     look_at_root()
     look_at_maps()
     title = own_title()
-    if title != state.title:
+    if title and title != state.title:
         state.title = title
         line("title", title=title)
 

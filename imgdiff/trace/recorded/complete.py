@@ -53,9 +53,9 @@ class Completeness:
         if is_helper(process) and "libraries" in process.coverage:
             for gap in process.gaps:
                 self._blame(candidates, f"of {who} not all is known: {gap}", ("libraries",))
-            last = process.programs[-1] if process.programs else process.executable or ""
-            if last.rpartition("/")[2] in _DROPPERS and "syscalls" not in process.coverage:
-                self._blame(candidates, f"{last} ran as {who}, and may have started others out of the recorder's sight")
+            reason = self._out_of_sight(process)
+            if reason is not None and "syscalls" not in process.coverage:
+                self._blame(candidates, reason)
             return
         if len(candidates) != 1:
             self._blame(candidates, f"{who} could be of several roles")
@@ -71,6 +71,26 @@ class Completeness:
             if cover not in process.coverage and "syscalls" not in process.coverage:
                 self._blame(candidates, _UNRECORDED[cover], (cover,))
 
+    def _out_of_sight(self, process: RecordedProcess) -> str | None:
+        """Return why a program of which the loader's log alone tells may have started others that nobody saw.
+
+        What ran before the first Python is taken for the shell's way to it; what runs later was started by no event.
+        """
+        last = process.programs[-1] if process.programs else process.executable or ""
+        name = last.rpartition("/")[2]
+        said = f"{last} ran as {name_of(process)}, and"
+        if name in _DROPPERS:
+            return f"{said} may have started others out of the recorder's sight"
+        first = self._pythons.get(process.place)
+        if first is None or process.pid is None or process.pid < first:
+            return None
+        if program_kind(last, (last,), self._reads) == "no python":
+            return None
+        self._shells[name] = self._shells.get(name, 0) - 1
+        if self._shells[name] >= 0:
+            return None
+        return f"{said} no event tells who started it, and what it started"
+
     def _with_children(self, roles: frozenset[str]) -> frozenset[str]:
         """Return roles and those of which they can start processes."""
         found = set(roles)
@@ -84,6 +104,8 @@ class Completeness:
         """Hold what each process started against the processes that have a start record."""
         groups: dict[tuple[str, int], list[int]] = {}
         self._helpers: dict[str, int] = {}  # programs of which the loader's log tells
+        self._shells: dict[str, int] = {}  # shells that Python started, for one command each that is known
+        self._pythons: dict[str, int] = {}  # the first Python of each place
         for process in self._processes:
             if is_helper(process) and "libraries" in process.coverage:
                 name = (process.executable or "").rpartition("/")[2]
@@ -92,6 +114,8 @@ class Completeness:
         for index, process in enumerate(self._processes):
             if process.pid is not None:
                 groups.setdefault((process.place, process.pid), []).append(index)
+            if process.pid is not None and process.python is not None:
+                self._pythons[process.place] = min(process.pid, self._pythons.get(process.place, process.pid))
         before = replaced_by(self._processes)
         came: dict[tuple[str, int, str], int] = {}
         for index, process in enumerate(self._processes):
@@ -170,6 +194,8 @@ class Completeness:
                 self._blame(self._with_children(affected), f"{who} started {program} out of the recorder's sight")
         elif kind == "no python":
             name = program.rpartition("/")[2]
+            if name in _SHELLS:
+                self._shells[name] = self._shells.get(name, 0) + 1
             self._helpers[name] = self._helpers.get(name, 0) - 1
             if self._helpers[name] < 0:
                 reason = f"{who} started {program}, whose libraries were not recorded"
