@@ -18,15 +18,17 @@ from imgdiff.sources._text import shown
 
 SCHEMES: tuple[str, ...] = ("rootfs", "dir")
 
-# One of these tells a root file system from a directory that was named by mistake; rootfs: takes any.
-_TOPS = ("bin", "etc", "home", "lib", "lib64", "opt", "root", "sbin", "srv", "usr", "var")
+# One of the first, or two of all, tell a root file system from a directory that was named by mistake; rootfs: takes any.
+_SURE = ("etc", "usr")
+_TOPS = (*_SURE, "bin", "home", "lib", "lib64", "opt", "root", "sbin", "srv", "var")
 
 
 def recognises(reference: Reference) -> bool:
     """Tell whether a directory is taken as a root file system: by scheme, else by its top directories."""
     if reference.scheme is not None:
         return reference.scheme in SCHEMES
-    return reference.path.is_dir() and any((reference.path / top).is_dir() for top in _TOPS)
+    there = [top for top in _TOPS if (reference.path / top).is_dir()]
+    return len(there) > 1 or any(top in _SURE for top in there)
 
 
 def read(reference: Reference, platform: str | None) -> Image:  # noqa: ARG001 - nothing here states a platform

@@ -267,6 +267,25 @@ def test_rootfs(tmp_path: Path) -> None:
     assert open_image(f"{tmp_path}/root", "linux/arm64").platform == "unknown"
 
 
+@pytest.mark.parametrize(
+    ("tops", "taken"),
+    [(["usr"], True), (["etc"], True), (["bin", "opt"], True), (["home"], False), (["root", "src"], False)],
+)
+def test_a_directory_with_one_name_that_others_have_too_is_no_root_file_system(
+    tmp_path: Path, tops: list[str], taken: bool
+) -> None:
+    for top in tops:
+        (tmp_path / "found" / top).mkdir(parents=True)
+        (tmp_path / "found" / top / "file").write_text("x")
+    assert open_image(f"rootfs:{tmp_path / 'found'}").source == "rootfs"
+    if taken:
+        assert open_image(str(tmp_path / "found")).source == "rootfs"
+    else:
+        with pytest.raises(UnknownReferenceError) as caught:
+            open_image(str(tmp_path / "found"))
+        assert "rootfs:" in (caught.value.hint or "")
+
+
 def test_rootfs_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "images").mkdir()
     (tmp_path / "images" / "notes.txt").touch()
