@@ -18,7 +18,7 @@ from imgdiff.sources._text import shown
 
 SCHEMES: tuple[str, ...] = ("rootfs", "dir")
 
-# One of the first, or two of all, tell a root file system from a directory that was named by mistake; rootfs: takes any.
+# One of the first, or two of all, tell a root file system from a directory named by mistake; rootfs: takes any.
 _SURE = ("etc", "usr")
 _TOPS = (*_SURE, "bin", "home", "lib", "lib64", "opt", "root", "sbin", "srv", "var")
 
