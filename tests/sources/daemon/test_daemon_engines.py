@@ -1,4 +1,4 @@
-"""Images and containers of real engines: run by ``tests/services/engines.sh`` on three dockers, and on podman."""
+"""Images and containers of real engines: run on the installed docker and podman, and by ``tests/services/engines.sh`` on newer dockers."""
 
 from __future__ import annotations
 
