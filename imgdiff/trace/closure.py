@@ -78,8 +78,6 @@ class Reach:
         self.asked_data: dict[bytes, object] = {}  # what of a data file was asked for
         self.unread: dict[str, bytes] = {}  # by top-level package ("": beside a script) a data file that was not kept
         self.said_groups: set[str] = set()  # groups of entry points that strings, data or the command line name
-        self.said_entries: set[str] = set()  # names of single ones that they name
-        self.entries_fed: list[int] = []  # how many blocks were looked at for these
         self.every_group: set[str] = set()  # all groups, where code goes through all entry points
         self.tails: set[str] = set()  # what code puts behind the name of a package (".tasks")
         self.fed: list[int] = []  # how many modules and blocks the data files were asked for

@@ -1,9 +1,9 @@
 """Entry points: which of them reached code asks for.
 
-A call that folds to a group asks for it, and where it gives a name too (``entry_points(group="g", name=n)``), for that
-one alone: where the name is computed, for those that a string of reached code, data, the command line or ENV names, in
-full or as a word of a list, whatever its case and separators. A call with a computed group asks for the groups that
-strings name. A group that its module writes down only to ask for one of its entry points is said to nobody else.
+A call that folds to a group asks for it, and where it gives a name that folds, too, for that one alone
+(``entry_points(group="g", name="n")``): any of the group, where only a run can tell the name. A call with a computed
+group asks for the groups that strings name. A group that its module writes down only to ask for one of its entry points
+is said to nobody else.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from imgdiff.model import HOLE, Attribution, Pattern
 from imgdiff.trace.blocks import Block, Unit, fill
 from imgdiff.trace.calls import SELECT, Use
 from imgdiff.trace.closure import Reach
-from imgdiff.trace.computed import squash
 from imgdiff.trace.narrowing import parsed
 
 _SCRIPTS = frozenset({"console_scripts", "gui_scripts"})
@@ -26,28 +25,20 @@ _DEFINES = frozenset({"importlib", "importlib_metadata", "pkg_resources", "setup
 _ASK = frozenset({"entry_points", "iter_entry_points"})
 _CHOOSE = frozenset({"select", "get", "groups", "get_entry_map", "get_entry_info"})
 _ONE_BY_ONE = frozenset({"distributions", "distribution", "from_name"})
-_WORDS = (re.compile(r"[\w.-]+"), re.compile(r"\w+"))
 
 
 class EntryPoints:
-    """The groups and names of all entry points of one image, and what strings say of them."""
+    """The groups of all entry points of one image, and what strings say of them."""
 
     def __init__(self, attribution: Attribution) -> None:
-        points = [(group, name) for each in attribution.distributions for group, name, _ in each.entry_points]
-        self.groups = frozenset(group for group, _ in points) - _SCRIPTS
+        groups = {group for each in attribution.distributions for group, _, _ in each.entry_points}
+        self.groups = frozenset(groups) - _SCRIPTS
         self._by_word = {group.replace("-", "_"): group for group in self.groups}
-        self._names: dict[str, set[str]] = {}
-        for _, name in points:
-            self._names.setdefault(squash(name), set()).add(name)
-        self._in_text: dict[str, frozenset[str]] = {}
         self._spent: dict[Unit, frozenset[str]] = {}
 
     def given(self, reach: Reach, words: Iterable[str]) -> None:
         """Note what data, the command line or ENV name; ``words`` as imports spell them."""
-        words = tuple(words)
         reach.said_groups.update(self._by_word[word] for word in words if word in self._by_word)
-        for word in words:
-            reach.said_entries.update(self._names.get(squash(word), ()))
 
     def said(self, reach: Reach, first: int) -> None:
         """Note which groups strings of reached code name. Code that goes through all entry points and loads what it
@@ -71,7 +62,7 @@ class EntryPoints:
         def loads(group: str, name: str) -> bool:
             if group in groups or group in reach.every_group:
                 return True
-            return any(self._asks(reach, unit, use, group) and self._fits(reach, unit, use, name) for unit, use in uses)
+            return any(self._asks(reach, unit, use, group) and _fits(unit, use, name) for unit, use in uses)
 
         return loads
 
@@ -80,31 +71,6 @@ class EntryPoints:
         if HOLE not in asked:
             return asked == group
         return group in reach.said_groups and group not in _SCRIPTS and _matches(asked, group)
-
-    def _fits(self, reach: Reach, unit: Unit, use: Use, name: str) -> bool:
-        if use.entry is None:
-            return True
-        asked = fill(use.entry, unit)
-        if asked.strip(HOLE):
-            return _matches(asked, name)
-        self._note_names(reach)
-        return name in reach.said_entries or name in reach.names
-
-    def _note_names(self, reach: Reach) -> None:
-        """Note which entry points strings of reached code name."""
-        first = reach.entries_fed.pop() if reach.entries_fed else 0
-        reach.entries_fed.append(len(reach.done))
-        for block in itertools.islice(reach.done, first, None):
-            for text in (*block.words, *block.texts, *block.patterns):
-                reach.said_entries |= self._names_in(text)
-
-    def _names_in(self, text: str) -> frozenset[str]:
-        known = self._in_text.get(text)
-        if known is None:
-            words = {text, *(word for regex in _WORDS for word in regex.findall(text))}
-            known = frozenset(name for word in words for name in self._names.get(squash(word), ()))
-            self._in_text[text] = known
-        return known
 
     # Groups that stand in no other place ----------------------------------------------------------------------------
 
@@ -119,6 +85,12 @@ class EntryPoints:
             module = None if text is None else parsed(text)
             known = self._spent[unit] = frozenset() if module is None else _spent(module, unit)
         return known
+
+
+def _fits(unit: Unit, use: Use, name: str) -> bool:
+    """Tell whether a call that asks for a group can mean this entry point of it."""
+    asked = HOLE if use.entry is None else fill(use.entry, unit)
+    return not asked.strip(HOLE) or _matches(asked, name)
 
 
 def _spent(module: ast.Module, unit: Unit) -> frozenset[str]:
