@@ -13,6 +13,11 @@ from imgdiff.model import Assumed, Profile
 _MAX_CONFIG = 10_000_000  # bytes of a config.json
 _NAMES = "architectures"  # the key of a config.json that names the classes (transformers, PretrainedConfig)
 
+# Configs inside a config.json that are of no model, or of a part that an engine makes by an import, not by its registry
+_NO_MODELS = frozenset(
+    {"quantization_config", "compression_config", "generation_config", "vision_config", "audio_config"}
+)
+
 
 def assumed(assume: Sequence[str], architectures: Sequence[str], config: Path | None) -> Assumed:
     """Return what ``--assume NAME=VALUE``, ``--model-arch`` and ``--model-config`` say. Raises UsageError."""
@@ -26,13 +31,23 @@ def assumed(assume: Sequence[str], architectures: Sequence[str], config: Path | 
     if any(not name for name in architectures):
         raise UsageError("--model-arch is empty", "name a class, as config.json does: LlamaForCausalLM")
     named = list(architectures)
+    unnamed: tuple[str, ...] = ()
     if config is not None:
-        named += _of_config(config)
-    return Assumed(tuple(sorted(values.items())), tuple(dict.fromkeys(named)), config is not None)
+        content = _of_config(config)
+        top = isinstance(content, dict) and _names_of(content)
+        inner = list(dict.fromkeys(_architectures(content)))
+        if not inner or (not top and not architectures):
+            where = " at its top, where the model's own stand" if inner else ""
+            hint = "name a model's config.json, or the model's own by --model-arch"
+            raise UsageError(f"{str(config)!r} names no {_NAMES}{where}", hint)
+        named += inner
+        unnamed = tuple(dict.fromkeys(_unnamed(content)))
+    whole = config is not None and not unnamed
+    return Assumed(tuple(sorted(values.items())), tuple(dict.fromkeys(named)), whole, unnamed)
 
 
-def _of_config(path: Path) -> list[str]:
-    """The architectures of a config.json, and of the configs inside it."""
+def _of_config(path: Path) -> object:
+    """The content of a config.json."""
     try:
         with path.open("rb") as file:
             content = file.read(_MAX_CONFIG + 1)
@@ -44,17 +59,30 @@ def _of_config(path: Path) -> list[str]:
         config = msgspec.json.decode(content)
     except (msgspec.DecodeError, RecursionError) as error:
         raise UsageError(f"{str(path)!r} is no JSON: {error}", "name a model's config.json") from error
-    found = list(_architectures(config))
-    if not found:
-        raise UsageError(f"{str(path)!r} names no {_NAMES}", "name a model's config.json, or use --model-arch")
-    return found
+    return config
+
+
+def _names_of(config: dict[object, object]) -> list[str]:
+    named = config.get(_NAMES)
+    return [each for each in named if isinstance(each, str)] if isinstance(named, list) else []
+
+
+def _unnamed(config: object) -> Iterator[str]:
+    """Yield the keys of the configs inside a config that could be those of models, and name no architectures: the
+    engine takes them from elsewhere."""
+    items = config.items() if isinstance(config, dict) else ()
+    for key, value in items:
+        for inner in value if isinstance(value, list) else (value,):
+            if isinstance(inner, dict):
+                is_model = "model_type" in inner or str(key).endswith("_config")
+                if is_model and key not in _NO_MODELS and not _names_of(inner):
+                    yield str(key)
+                yield from _unnamed(inner)
 
 
 def _architectures(value: object) -> Iterator[str]:
     if isinstance(value, dict):
-        named = value.get(_NAMES)
-        if isinstance(named, list):
-            yield from (each for each in named if isinstance(each, str))
+        yield from _names_of(value)
         for inner in value.values():
             yield from _architectures(inner)
     elif isinstance(value, list):

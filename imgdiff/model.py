@@ -1180,8 +1180,9 @@ class Condition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A table of model architectures: dict literals ``{"Architecture": ("module", "Class")}`` of ``module`` whose names
     match ``tables``, with modules below ``package``; those in ``always`` serve every architecture. A model whose code
-    uses a name in ``reopens`` loads further models through the table; an option in ``unless`` on the command line names
-    another model."""
+    uses a name in ``reopens`` loads further models through the table; an option that matches a pattern in ``unless``
+    (with dashes for underscores) on the command line names another model. Code of the packages in ``renames`` can put
+    another architecture in the place of the config's: those that it names are kept."""
 
     module: str
     tables: tuple[str, ...]
@@ -1190,15 +1191,18 @@ class ModelTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     always: tuple[str, ...] = ()
     reopens: tuple[str, ...] = ()
     unless: tuple[str, ...] = ()
+    renames: tuple[str, ...] = ()
 
 
 class Assumed(msgspec.Struct, frozen=True):
     """What the user says of the run: values by name (``platform``), and the model's architectures. ``whole``: they come
-    from its config.json, which names those of the models inside it too."""
+    from its config.json, which names those of the models inside it too; ``unnamed``: where in it a model inside lies
+    without."""
 
     values: tuple[tuple[str, str], ...] = ()
     architectures: tuple[str, ...] = ()
     whole: bool = False
+    unnamed: tuple[str, ...] = ()
 
 
 class Profile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

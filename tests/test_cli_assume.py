@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +91,47 @@ def test_a_model_by_name_and_by_its_config(shell: Shell) -> None:
         assert compared(shell, "qwen", "--model-config", "config.json")["verdict"]["outcome"] == outcome
 
 
+def test_a_config_that_names_no_architectures_of_a_model_inside_is_not_whole(shell: Shell) -> None:
+    registry = REGISTRY.replace(b'"Llama', b'"LlavaFor": ("llava", "LlavaFor"),\n    "Llama', 1)
+    llava = b"from .utils import init_vllm_registered_model\ndef f(c):\n    init_vllm_registered_model(c.text_config)\n"
+    models = f"{S}/model_executor/models"
+    files = {
+        **VLLM,
+        f"{models}/registry.py": registry,
+        f"{models}/llava.py": llava,
+        f"{models}/utils.py": b"def init_vllm_registered_model(x): ...\n",
+    }
+    layout(shell.directory / "llava", files, entrypoint=ENTRY)
+    layout(shell.directory / "llava-qwen", {**files, f"{models}/qwen.py": b"X = 2\n"}, entrypoint=ENTRY)
+    for inner, outcome in (({"architectures": ["LlamaForCausalLM"]}, "killed"), ({"model_type": "qwen"}, "undecided")):
+        config = {"architectures": ["LlavaFor"], "text_config": inner, "vision_config": {"model_type": "clip"}}
+        (shell.directory / "llava.json").write_text(json.dumps(config))
+        ran = shell.fork("llava", "llava-qwen", "--format", "json", "--model-config", "llava.json")
+        verdict = json.loads(ran.out)["verdict"]
+        assert verdict["outcome"] == outcome
+        said = any("the config.json has no architectures in text_config" in text for text in verdict["caveats"])
+        assert said == (outcome == "undecided")
+
+
+def test_a_config_is_read_once(shell: Shell) -> None:
+    pipe = shell.directory / "pipe.json"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_text, args=(json.dumps({"architectures": ["LlamaForCausalLM"]}),))
+    writer.start()
+    assert compared(shell, "qwen", "--model-config", "pipe.json")["verdict"]["outcome"] == "killed"
+    writer.join()
+
+
+@pytest.mark.parametrize(
+    "option", ["--speculative-config.model=x", "--speculative_config={}", "--spec-model", "-sc.model", "--hf-over"]
+)
+def test_an_option_that_can_name_another_model_leaves_nothing_out(shell: Shell, option: str) -> None:
+    entry = f"{' '.join(ENTRY)} {option} x"
+    found = compared(shell, "qwen", "--model-arch", "LlamaForCausalLM", "--entry", entry)
+    assert found["verdict"]["outcome"] == "undecided"
+    assert any("on the command line can name another model" in text for text in found["verdict"]["caveats"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -100,12 +143,14 @@ def test_a_model_by_name_and_by_its_config(shell: Shell) -> None:
         (("--model-config", "gone.json"), "can't be read"),
         (("--model-config", "text.json"), "is no JSON"),
         (("--model-config", "empty.json"), "names no architectures"),
+        (("--model-config", "inner.json"), "names no architectures at its top"),
         (("--profile", "generic", "--model-arch", "X"), "knows no table of model architectures"),
     ],
 )
 def test_what_is_wrong_is_said(shell: Shell, arguments: tuple[str, ...], said: str) -> None:
     (shell.directory / "text.json").write_text("no")
     (shell.directory / "empty.json").write_text("[{}]")
+    (shell.directory / "inner.json").write_text('{"text_config": {"architectures": ["LlamaForCausalLM"]}}')
     ran = shell.fork("a", "qwen", *arguments)
     assert (ran.code, ran.out) == (2, "")
     assert said in ran.err

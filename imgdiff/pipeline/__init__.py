@@ -23,7 +23,7 @@ from imgdiff.pipeline.images import (
     trusted_tables,
 )
 from imgdiff.pipeline.limits import blindspots_of, caveats_of, left_out, touches
-from imgdiff.pipeline.options import Options, assumed_by, check
+from imgdiff.pipeline.options import Options, assumed_by, check, settled
 from imgdiff.pipeline.reporting import report_of
 from imgdiff.pipeline.roles import check_recorded_roles, claim_of, profile_of
 from imgdiff.pipeline.weighing import (
@@ -57,7 +57,7 @@ def diff(
     ``early`` is told all changes with their owners and deltas before the traces are made, which take most of the time;
     where the report is known already, it is not called.
     """
-    options = options or Options()
+    options = settled(options or Options())
     check(options)
     digests = recordings.digests(options.traces)
     with no_collector(), open_store(options) as store:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import fnmatch
 import warnings
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from imgdiff.kinds.python import newer
 from imgdiff.model import FactSource, ModelTable, Profile, Unreadable
@@ -20,6 +20,10 @@ from imgdiff.trace.graph import Graph
 from imgdiff.trace.left_out import Narrowing
 
 _NONE: frozenset[int] = frozenset()
+_READING = frozenset({"items", "keys", "values", "get", "copy"})  # methods of a dict that put nothing into it
+_TAKING = frozenset({"len", "list", "dict", "set", "frozenset", "sorted", "tuple", "iter", "next"})
+
+_Entries = Mapping[str, Collection[str]]  # architecture -> modules: two tables can hold the same one
 
 
 def narrowing(graph: Graph, profile: Profile, facts: FactSource, words: Collection[str]) -> Narrowing:
@@ -97,7 +101,7 @@ def _table(
     found: Narrowing, graph: Graph, table: ModelTable, profile: Profile, facts: FactSource, words: Collection[str]
 ) -> str | None:
     """Leave out what a table names and the assumed architectures do not need; return why nothing is left out."""
-    option = next((each for word in words for each in table.unless if word.partition("=")[0] == each), None)
+    option = _option(words, table)
     if option is not None:
         return f"{option} on the command line can name another model"
     unit = graph.unit(table.module)
@@ -109,31 +113,79 @@ def _table(
     if unknown:
         return f"it does not hold {', '.join(unknown)}"
     kept = _kept(graph, table, entries, profile.assumed.architectures)
-    for name in kept:
+    for name in sorted(kept):
         reopened = _reopens(graph, table, name)
-        if reopened is not None and not profile.assumed.whole:
-            return f"{name} loads further models ({reopened}), which only a config.json names (--model-config)"
+        if reopened is None or profile.assumed.whole:
+            continue
+        if profile.assumed.unnamed:
+            unnamed = ", ".join(profile.assumed.unnamed)
+            return f"{name} loads further models ({reopened}), and the config.json has no architectures in {unnamed}"
+        return f"{name} loads further models ({reopened}), which only a config.json names (--model-config)"
+    renamed = _strings_below(graph, table.renames) & entries.keys()
+    kept |= _kept(graph, table, entries, renamed) if renamed else set()
     kept |= {inner for each in table.always for inner in _with_below(graph, f"{table.package}.{each}")}
     targets = {
-        name for module in set(entries.values()) if f"{table.package}.{module}" not in kept
+        name for module in set().union(*entries.values()) if f"{table.package}.{module}" not in kept
         for name in _with_below(graph, f"{table.package}.{module}")
     }  # fmt: skip
     found.add((table.module,), targets - kept, table.package + ".")
     return None
 
 
-def _kept(graph: Graph, table: ModelTable, entries: Mapping[str, str], architectures: Collection[str]) -> set[str]:
-    """The modules of the architectures, and of those that their code names in turn."""
+def _option(words: Collection[str], table: ModelTable) -> str | None:
+    """Return the option of a command line that can name another model: as it is, with a key behind a dot, cut short as
+    argparse allows, or with underscores."""
+    for word in sorted(words):
+        name = word.partition("=")[0].replace("_", "-")
+        if any(fnmatch.fnmatchcase(name, each) for each in table.unless):
+            return word.partition("=")[0]
+    return None
+
+
+def _kept(graph: Graph, table: ModelTable, entries: _Entries, architectures: Collection[str]) -> set[str]:
+    """The modules of the architectures, those of the package that these import (a base class loads what its subclass
+    needs), and those that their code names in turn."""
+    ours = {f"{table.package}.{module}" for modules in entries.values() for module in modules}
     kept: set[str] = set()
-    waiting = [f"{table.package}.{entries[each]}" for each in architectures]
+    waiting = [f"{table.package}.{module}" for each in architectures for module in entries[each]]
     while waiting:
         name = waiting.pop()
         if name in kept:
             continue
         kept.add(name)
         for inner in _with_below(graph, name):
-            waiting += [f"{table.package}.{entries[text]}" for text in _strings(graph, inner) if text in entries]
+            for text in _strings(graph, inner):
+                waiting += [f"{table.package}.{module}" for module in entries.get(text, ())]
+            waiting += [
+                each for each in _imported(graph, table, inner) if each in ours or _loads_more(graph, each, table)
+            ]
     return kept
+
+
+def _imported(graph: Graph, table: ModelTable, name: str) -> Iterator[str]:
+    """Yield the modules of the table's package that a module imports anywhere."""
+    unit = _prepared(graph, name)
+    for scope in unit.facts.scopes if unit is not None and unit.facts is not None else ():
+        for each in scope.imports:
+            assert unit is not None
+            module = graph.absolute(unit, each.module, each.level)
+            for target in (module, *(f"{module}.{inner}" for inner in each.names)):
+                if target is not None and target.startswith(table.package + ".") and graph.unit(target) is not None:
+                    yield target
+
+
+def _loads_more(graph: Graph, name: str, table: ModelTable) -> bool:
+    """Tell whether a module that is in no table is a part of models that load others: it takes the function for that
+    from elsewhere. (The module that has the function names it, too.)"""
+    unit = _prepared(graph, name)
+    if unit is None or unit.facts is None or name == table.module:
+        return False
+    asked = frozenset(table.reopens)
+    return any(not asked.isdisjoint(each.names) for scope in unit.facts.scopes for each in scope.imports)
+
+
+def _strings_below(graph: Graph, packages: Collection[str]) -> set[str]:
+    return {text for each in packages for name in _with_below(graph, each) for text in _strings(graph, name)}
 
 
 def _strings(graph: Graph, name: str) -> Iterator[str]:
@@ -162,26 +214,67 @@ def _prepared(graph: Graph, name: str) -> Unit | None:
     return unit
 
 
-def _entries(table: ModelTable, unit: Unit, facts: FactSource) -> dict[str, str]:
-    """Return architecture -> module, of the dict literals ``{"Arch": ("module", "Class")}``; nothing where one of the
-    tables is made otherwise. ``{**TABLE, ...}`` and comprehensions over them hold what they hold."""
+def _entries(table: ModelTable, unit: Unit, facts: FactSource) -> _Entries:
+    """Return architecture -> modules, of the dict literals ``{"Arch": ("module", "Class")}``; nothing where one of the
+    tables is made otherwise, or changed behind its literal. ``{**TABLE, ...}`` and comprehensions over tables hold what
+    those hold."""
     module = parsed(facts.text(unit.path or b"") or b"")
     if module is None:
         return {}
-    entries: dict[str, str] = {}
+
+    def is_table(node: ast.AST | None) -> bool:
+        return isinstance(node, ast.Name) and any(fnmatch.fnmatchcase(node.id, each) for each in table.tables)
+
+    entries: dict[str, set[str]] = {}
+    made: set[ast.AST] = set()
     for statement in module.body:
         target = statement.targets[0] if isinstance(statement, ast.Assign) else getattr(statement, "target", None)
         value = getattr(statement, "value", None)
-        if not (isinstance(target, ast.Name) and any(fnmatch.fnmatchcase(target.id, each) for each in table.tables)):
+        if target is None or not is_table(target):
             continue
         if not isinstance(value, ast.Dict):
             return {}
+        made.add(target)
         for key, item in zip(value.keys, value.values, strict=True):
-            if isinstance(key, ast.Constant) and isinstance(item, ast.Tuple | ast.List) and item.elts:
-                first = item.elts[0]
-                if isinstance(first, ast.Constant) and isinstance(first.value, str) and isinstance(key.value, str):
-                    entries[key.value] = first.value
-    return entries
+            if key is None and not (is_table(item) or _of_tables(item, is_table)):
+                return {}
+            if key is None:
+                continue
+            if not (isinstance(key, ast.Constant) and isinstance(key.value, str)):
+                return {}
+            first = item.elts[0] if isinstance(item, ast.Tuple | ast.List) and item.elts else None
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                entries.setdefault(key.value, set()).add(first.value)
+            elif not isinstance(item, ast.Constant):  # a version, an address: no module
+                return {}
+    return {} if any(_changes(node, is_table, made) for node in ast.walk(module)) else entries
+
+
+def _of_tables(node: ast.expr, is_table: Callable[[ast.AST | None], bool]) -> bool:
+    """Tell whether an expression is ``{k: v for k, v in TABLE.items() ...}``, names and tuples of names alone."""
+    if not (isinstance(node, ast.DictComp) and len(node.generators) == 1):
+        return False
+    of = node.generators[0].iter
+    if not (isinstance(of, ast.Call) and isinstance(of.func, ast.Attribute) and of.func.attr == "items"):
+        return False
+    plain = all(isinstance(each, ast.Name | ast.Tuple | ast.expr_context) for each in ast.walk(node.value))
+    return isinstance(node.key, ast.Name) and plain and is_table(of.func.value)
+
+
+def _changes(node: ast.AST, is_table: Callable[[ast.AST | None], bool], made: Collection[ast.AST]) -> bool:
+    """Tell whether a piece of code can put something into a table, but for the statements that make the tables."""
+    if isinstance(node, ast.Name):
+        return is_table(node) and not isinstance(node.ctx, ast.Load) and node not in made
+    if isinstance(node, ast.Subscript):
+        return is_table(node.value) and not isinstance(node.ctx, ast.Load)
+    if isinstance(node, ast.Attribute):
+        return is_table(node.value) and node.attr not in _READING
+    if isinstance(node, ast.Call):
+        reads = isinstance(node.func, ast.Name) and node.func.id in _TAKING
+        return not reads and any(is_table(each) for each in (*node.args, *(word.value for word in node.keywords)))
+    if isinstance(node, ast.Assign | ast.AnnAssign | ast.NamedExpr):
+        return is_table(node.value)  # another name for it
+    return False
 
 
 def parsed(text: bytes) -> ast.Module | None:

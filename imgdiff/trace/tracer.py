@@ -45,6 +45,9 @@ from imgdiff.trace.world import Loaded, World, show
 _MAX_LINES = 12  # places that one caveat names
 
 
+_OPTION = re.compile(r"(?<![\w-])--?[A-Za-z][\w.-]*")
+
+
 class Tracer:
     """Traces every role of one image."""
 
@@ -156,7 +159,10 @@ class Tracer:
         """Trace every role."""
         launches = self.launches()
         self.maker.words = frozenset(
-            word for each in launches if each.python is not None for word in (*each.argv, *each.python.arguments)
+            word
+            for each in (*launches, *self.others)
+            for text in (*each.argv, *(each.python.arguments if each.python else ()), *each.texts, *each.env.values())
+            for word in (text, *_OPTION.findall(text))  # scripts put options from ENV and their own text on the line
         )
         settings = [each for launch in launches if (each := self.maker.setting(launch)) is not None]
         if not settings:

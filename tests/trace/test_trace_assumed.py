@@ -44,7 +44,8 @@ PROFILE = Profile(
             "by name",
             ("base",),
             ("load_inner",),
-            ("--draft",),
+            ("--draft*",),
+            ("eng.configs",),
         ),
     ),
 )
@@ -318,6 +319,44 @@ def test_a_model_leaves_the_others_out() -> None:
         {"eng/models/llama.py": "import eng.registry\ndef f():\n    return eng.registry.load('QwenFor')\n"},
         {"eng/models/llama.py": "NAME = 'qwen'\n"},
         {"eng/registry.py": REGISTRY.replace("_TEXT_MODELS = {", "_TEXT_MODELS = dict(x=1)\n_MORE = {")},
+        # a second table, or a later line, that gives the architecture another module
+        {
+            "eng/registry.py": REGISTRY.replace(
+                "_ALL_MODELS = {", "_MORE_MODELS = {'LlamaFor': ('qwen', 'X')}\n_ALL_MODELS = {"
+            )
+        },
+        {"eng/registry.py": REGISTRY.replace("def load", "_TEXT_MODELS['LlamaFor'] = ('qwen', 'X')\ndef load")},
+        {
+            "eng/registry.py": REGISTRY.replace(
+                "def load", "_TEXT_MODELS.update(LlamaFor=_TEXT_MODELS['QwenFor'])\ndef load"
+            )
+        },
+        {"eng/registry.py": REGISTRY.replace("def load", "_TEXT_MODELS |= {'LlamaFor': OTHER}\ndef load")},
+        {"eng/registry.py": REGISTRY.replace("def load", "for n in X:\n    _TEXT_MODELS[n] = (n, n)\ndef load")},
+        {
+            "eng/registry.py": REGISTRY.replace(
+                "def load", "if X:\n    _TEXT_MODELS = {'LlamaFor': ('qwen', 'X')}\ndef load"
+            )
+        },
+        {"eng/registry.py": REGISTRY.replace("def load", "also = _TEXT_MODELS\nalso['LlamaFor'] = X\ndef load")},
+        {"eng/registry.py": REGISTRY.replace("def load", "fill(_TEXT_MODELS)\ndef load")},
+        {"eng/registry.py": REGISTRY.replace("{**_TEXT_MODELS}", "{**_TEXT_MODELS, **others()}")},
+        {"eng/registry.py": REGISTRY.replace("{**_TEXT_MODELS}", "{**_TEXT_MODELS, X: ('qwen', 'X')}")},
+        {"eng/registry.py": REGISTRY.replace("{**_TEXT_MODELS}", "{**_TEXT_MODELS, 'LlamaFor': other('qwen')}")},
+        {"eng/registry.py": REGISTRY.replace("{**_TEXT_MODELS}", "{k: f(v) for k, v in _TEXT_MODELS.items()}")},
+        # code of the configs puts another architecture in the place of the one that a config.json names
+        {
+            "eng/code.py": "import eng.configs.c\n",
+            "eng/configs/__init__.py": "",
+            "eng/configs/c.py": "X = ['QwenFor']\n",
+        },
+        # the base class of the model loads a model inside it
+        {"eng/models/llama.py": "from eng.models.llava import Llava\n"},
+        {"eng/models/llama.py": "from . import llava\n"},
+        {
+            "eng/models/llama.py": "from .shared import Base\n",
+            "eng/models/shared.py": "from eng.core import load_inner\nclass Base:\n    def f(self):\n        load_inner()\n",
+        },
         {"eng/registry.py": "import importlib\n_ALL_MODELS = make()\nimportlib.import_module(f'eng.models.{X}')\n"},
     ],
 )
@@ -342,7 +381,39 @@ def test_a_model_that_loads_others_needs_its_whole_config() -> None:
 
 
 def test_a_second_model_on_the_command_line_leaves_nothing_out() -> None:
-    for argv in (("--draft", "x"), ("--draft=x",)):
+    for argv in (("--draft", "x"), ("--draft=x",), ("--draft.model", "x"), ("--draft_model=x",)):
         made = world(model("LlamaFor"), argv=("python3.12", "-m", "eng.core", *argv))
         assert level(made, "models/qwen") == "deferred"
-        assert any("--draft on the command line" in text for text in made.trace.caveats)
+        assert any("--draft" in text and "on the command line" in text for text in made.trace.caveats)
+
+
+def test_a_second_model_in_the_env_leaves_nothing_out() -> None:
+    made = World(
+        site(FILES),
+        argv=("python3.12", "-m", "eng.core"),
+        env=("EXTRA=-v --draft x",),
+        profile=applied(PROFILE, model("LlamaFor")),
+    )
+    assert level(made, "models/qwen") == "deferred"
+
+
+def test_a_model_inside_a_config_that_is_not_named_leaves_nothing_out() -> None:
+    made = world(Assumed((), ("LlavaFor",), False, ("text_config",)))
+    assert level(made, "models/qwen") == "deferred"
+    assert "no architectures in text_config" in next(text for text in made.trace.caveats if "assumption" in text)
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'ARGS="--draft x"\nexec python3.12 -m eng.core $ARGS\n',
+        'ARGS=(-v)\n[ -n "$D" ] && ARGS+=(--draft "$D")\nexec python3.12 -m eng.core "${ARGS[@]}"\n',
+        'if [ -n "$D" ]; then set -- "$@" --draft "$D"; fi\nexec python3.12 -m eng.core "$@"\n',
+        "exec python3.12 -m eng.core ${D:+--draft $D}\n",
+        'eval "python3.12 -m eng.core --draft $D"\npython3.12 -m eng.core\n',
+    ],
+)
+def test_a_second_model_that_a_script_of_the_entry_can_name_leaves_nothing_out(script: str) -> None:
+    files = {**site(FILES), "start.sh": "#!/bin/bash\n" + script}
+    made = World({**files, "bin/bash": "\x7fELF"}, argv=("/start.sh",), profile=applied(PROFILE, model("LlamaFor")))
+    assert level(made, "models/qwen") == "deferred"
