@@ -27,6 +27,7 @@ from imgdiff.reports import EXIT_CODES, FORMATS, View, early, progress, render, 
 from imgdiff.sources import registry
 from imgdiff.store import Store
 
+_ENDINGS = {".json": "json", ".md": "markdown", ".markdown": "markdown", ".txt": "terminal"}
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -102,7 +103,8 @@ cli.add_command(record_command)
     "outputs",
     multiple=True,
     type=_OutputFile(path_type=Path, dir_okay=False),
-    help="Write to this file instead of stdout; one for each --format, in order. Without --format, its ending tells.",
+    help="Write to this file instead of stdout. Its ending tells which --format (or, without any, what) goes there, "
+    "else their order does.",
 )
 @click.option("--platform", metavar="OS/ARCH[/VARIANT]", help="Pick this one from an image index.")
 @click.option("--entry", metavar="COMMAND", help="Trace from this command line (a bare module name means python -m).")
@@ -292,14 +294,26 @@ def _place(reference: str) -> tuple[str, str, str]:
 
 
 def _targets(formats: tuple[str, ...], outputs: tuple[Path, ...]) -> list[tuple[str, Path | None]]:
-    """Pair formats with files, in order; a format without a file goes to stdout; a lone file's ending tells."""
+    """Pair formats with files: by a file's ending where that names one of several formats, the rest in order. A format
+    without a file goes to stdout."""
     if not formats and not outputs:
         return [("terminal", None)]
     if not formats:
         return [(_by_ending(path), path) for path in outputs]
     if len(outputs) > len(formats):
         raise UsageError("there are more -o than --format", "give one --format for each file, or none at all")
-    targets = [(format_, outputs[i] if i < len(outputs) else None) for i, format_ in enumerate(formats)]
+    targets: list[tuple[str, Path | None]] = [(format_, None) for format_ in formats]
+    others = []
+    for path in outputs:
+        named = _ENDINGS.get(path.suffix)
+        index = next((i for i, target in enumerate(targets) if target == (named, None)), None)
+        if index is None:
+            others.append(path)
+        else:
+            targets[index] = formats[index], path
+    free = (i for i, (_, path) in enumerate(targets) if path is None)
+    for index, path in zip(free, others, strict=False):
+        targets[index] = formats[index], path
     if sum(path is None for _, path in targets) > 1:
         raise UsageError("only one report can go to stdout", "give each further --format a file with -o")
     return targets
@@ -328,10 +342,9 @@ def _check_outputs(outputs: tuple[Path, ...], references: tuple[str, ...], trace
 
 
 def _by_ending(path: Path) -> str:
-    formats = {".json": "json", ".md": "markdown", ".markdown": "markdown", ".txt": "terminal"}
-    if path.suffix not in formats:
+    if path.suffix not in _ENDINGS:
         raise UsageError(f"the ending of {str(path)!r} names no format", "add --format terminal, json or markdown")
-    return formats[path.suffix]
+    return _ENDINGS[path.suffix]
 
 
 def _check_owners(only: tuple[str, ...], names: set[str]) -> None:

@@ -362,6 +362,31 @@ def test_the_ending_of_a_file_tells_its_format_and_quiet_is_quiet(images: Path, 
     assert not [path for path in shell.directory.iterdir() if "part" in path.name]
 
 
+@pytest.mark.parametrize(
+    ("formats", "outputs", "stdout"),
+    [
+        (("terminal", "json"), ("r.json",), "terminal"),
+        (("json", "markdown", "terminal"), ("r.txt", "r.md"), "json"),
+        (("markdown", "json"), ("r.json", "report"), None),
+        (("json", "markdown"), ("report", "r.md"), None),
+        (("terminal", "json"), ("report.xyz",), "json"),
+    ],
+)
+def test_of_several_formats_the_one_that_a_file_is_named_after_goes_there(
+    formats: tuple[str, ...], outputs: tuple[str, ...], stdout: str | None, images: Path, shell: Shell
+) -> None:
+    starts = {"terminal": "KILLED for main", "json": '{\n  "schema"', "markdown": "### imgdiff"}
+    endings = {"r.json": "json", "r.md": "markdown", "r.txt": "terminal"}
+    words = [word for name in formats for word in ("--format", name)]
+    ran = shell.run(images / "a", images / "comment", *words, *(word for name in outputs for word in ("-o", name)))
+    assert ran.code == 0
+    left = [name for name in formats if name not in {stdout, *(endings.get(output) for output in outputs)}]
+    for output in outputs:
+        text = (shell.directory / output).read_text()
+        assert text.startswith(starts[endings[output] if output in endings else left.pop()]), output
+    assert ran.out.startswith(starts[stdout]) if stdout is not None else not ran.out
+
+
 def test_an_output_that_can_not_be_written_leaves_nothing(images: Path, shell: Shell) -> None:
     (shell.directory / "there.json").mkdir()
     said = shell.fork(images / "a", images / "code", "--format", "terminal", "--format", "json", "-o", "there.json")
