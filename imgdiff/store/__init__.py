@@ -33,6 +33,8 @@ _TAG: Final = "Signature: 8a477f597d28d172789f06886806bc55\n# This directory is 
 _ABANDONED: Final = 86400.0  # seconds after which an unfinished file belongs to nobody
 _DIGEST: Final = re.compile(r"sha(256|384|512):[0-9a-f]{64,128}")
 
+_WHOLE = {"facts:trace": "traces", "facts:report": "reports"}  # kept as facts are, of images and of pairs
+
 
 class Store:
     """One cache directory. A context manager; for several threads.
@@ -242,14 +244,15 @@ class Store:
         return sum(path.stat().st_size for path in self.directory.glob("rows.sqlite*"))
 
     def info(self) -> dict[str, str | int]:
-        """Return where the cache lies and how much is in it: directory, layers, facts, deltas, bytes."""
+        """Return where the cache lies and how much is in it, by kind, with the bytes of all."""
         rows = self._rows.count()
         entries = self._entries()
         return {
             "directory": str(self.directory),
             "layers": len(entries),
-            "facts": sum(count for kind, count in rows.items() if kind.startswith("facts:")),
+            "facts": sum(count for kind, count in rows.items() if kind.startswith("facts:") and kind not in _WHOLE),
             "deltas": sum(count for kind, count in rows.items() if kind.startswith("delta:")),
+            **{name: rows.get(kind, 0) for kind, name in _WHOLE.items()},
             "bytes": sum(size for _, size, _ in entries.values()) + self._database_size(),
         }
 

@@ -19,8 +19,11 @@ def test_info(tmp_path: Path) -> None:
         write(store, 2)
         store.put_facts("python", 1, {b"a": b"1", b"b": b"2"})
         store.put_delta("elf", 1, b"a", b"b", b"3")
+        store.put_facts("trace", 1, {b"a": b"4"})
+        store.put_facts("report", 1, {b"a": b"5", b"b": b"6"})
         info = store.info()
         assert (info["layers"], info["facts"], info["deltas"]) == (2, 3, 1)
+        assert (info["traces"], info["reports"]) == (1, 2)
         on_disk = sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file())
         assert on_disk - 200 < int(info["bytes"]) <= on_disk
 
