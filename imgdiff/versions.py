@@ -12,6 +12,9 @@ import msgspec
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
+from imgdiff.kinds import python
+from imgdiff.kinds.python.delta import VERSION_NAMES
+from imgdiff.kinds.python.version_use import Taken, takes
 from imgdiff.model import Attribution, Change, Delta, FactSource, Hop, ModuleFacts, Profile, Scope, Trace
 
 _BUILD_LABEL = re.compile(r"^(g[0-9a-f]{6,40}|git[.a-z0-9]*|d\d{8}|[0-9a-f]{7,40}|precompiled)$")
@@ -20,6 +23,7 @@ _VERSION_LIKE = re.compile(
 )
 _NUMBERS = re.compile(r"\d+(?:\.\d+)*")
 _MOST_LINES = 5
+_MOST_PLACES = 3  # of one function that takes it
 
 
 def weigh_versions(
@@ -73,7 +77,8 @@ def _weigh(
             shown = "; ".join(lines[:_MOST_LINES]) + (
                 f" and {len(lines) - _MOST_LINES} more" if len(lines) > _MOST_LINES else ""
             )
-            reason = f"{delta.reason.rstrip('.')}, but code that is reached asks for the version and compares: {shown}."
+            said = "but code that is reached takes the version and could decide by it"
+            reason = f"{delta.reason.rstrip('.')}, {said}: {shown}."
             return msgspec.structs.replace(
                 change,
                 delta=Delta(
@@ -179,16 +184,25 @@ def _gates(
     sides: Sequence[tuple[Attribution, FactSource, Trace]],
     asking: _Asking,
 ) -> Iterator[str]:
-    """Yield "path:line (literal)" for each version literal between the two in reached files that ask for it."""
+    """Yield "path:line (literal or code)" for what could decide by the version in reached files that ask for it."""
     ends = _parse(a), _parse(b)
     own = {path for path in (change.path_a, change.path_b) if path is not None}
+    packages = {
+        package
+        for attribution, _, _ in sides
+        for distribution in attribution.distributions
+        if distribution.name in names
+        for package in distribution.packages
+    }
     seen: set[tuple[bytes, str]] = set()
     for side, (_, facts, _) in enumerate(sides):
         places: dict[Hop, None] = {}
         for name in sorted(names):
             places.update(asking.places(side, name))
+        handed_on = any(_hands_on(hop, facts, {*names, *packages}) for hop in places)
         for hop in sorted(places, key=_place):
             path = hop.path
+            shown = "/" + path.decode("utf-8", "backslashreplace")
             module = facts.module(path)
             if path in own or not isinstance(module, ModuleFacts):
                 continue
@@ -196,17 +210,56 @@ def _gates(
                 module = msgspec.structs.replace(
                     module, scopes=tuple(scope for scope in module.scopes if scope.qualname == (hop.function or ""))
                 )
-            found = (
-                *_literals_between(module, a, b, ends),
-                *_numbers_between(module, ends),
-                *_texts(module, hop, names, a, b),
-                *_components(module, hop, names, ends),
+            noted = [*_texts(module, hop, names, a, b), *_components(module, hop, names, ends)]
+            taken = (
+                _taken(module, hop, facts, {*names, *packages})
+                if noted and hop.edge != "named" and not handed_on
+                else None
             )
-            for literal in found:
+            if taken is not None:
+                noted = []
+                for each in taken[:_MOST_PLACES]:
+                    said = hop.path, f"{each.line}: {each.text}"
+                    if said not in seen:
+                        seen.add(said)
+                        yield f"{shown}:{each.line} ({each.text})"
+            for literal in (*_literals_between(module, a, b, ends), *_numbers_between(module, ends), *noted):
                 if (path, literal) not in seen:
                     seen.add((path, literal))
-                    place = "/" + path.decode("utf-8", "backslashreplace")
-                    yield f"{place}:{hop.line or 0} ({literal})"
+                    yield f"{shown}:{hop.line or 0} ({literal})"
+
+
+def _hands_on(hop: Hop, facts: FactSource, names: set[str]) -> bool:
+    """Tell whether a module outside of the distribution binds its version: then another module's ``__version__`` can
+    be this one."""
+    if hop.function is not None or hop.module is None or hop.module.partition(".")[0] in names:
+        return False
+    module = facts.module(hop.path)
+    if not isinstance(module, ModuleFacts):
+        return True
+    return not VERSION_NAMES.isdisjoint(module.binds) and _taken(module, hop, facts, names) != ()
+
+
+def _taken(module: ModuleFacts, hop: Hop, facts: FactSource, names: set[str]) -> tuple[Taken, ...] | None:
+    """Return where the place that asks takes the version, from its source; None where that can't be told.
+
+    The source must say of this function what the code that runs says: that can be a ``.pyc`` of another text.
+    """
+    source = facts.text(hop.path)
+    if source is None or not hop.path.endswith(b".py"):
+        return None
+    written = python.facts(source)
+    if not isinstance(written, ModuleFacts):
+        return None
+    pairs = [[scope for scope in each.scopes if scope.qualname == (hop.function or "")] for each in (module, written)]
+    if any(len(scopes) != 1 for scopes in pairs) or _said(pairs[0][0]) != _said(pairs[1][0]):
+        return None
+    return takes(source, hop.function, names)
+
+
+def _said(scope: Scope) -> tuple[object, ...]:
+    """Return what a function's source and its bytecode say alike."""
+    return scope.line, scope.names, scope.strings, scope.numbers, {each.names for each in scope.imports}
 
 
 def _place(hop: Hop) -> tuple[bytes, int, str, str]:
@@ -347,7 +400,7 @@ def _single_numbers(scope: Scope, a: tuple[int, ...], b: tuple[int, ...]) -> lis
 
 
 def _asks_outright(scope: Scope, names: set[str]) -> bool:
-    if scope.names & {"__version__", "__version_tuple__"}:
+    if (scope.names | scope.strings) & {"__version__", "__version_tuple__"}:
         return True
     if any(each.names and canonicalize_name(each.module.partition(".")[0]) in names for each in scope.imports):
         return True

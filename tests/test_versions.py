@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from imgdiff.engines import load_profiles
+from imgdiff.kinds.python.version_use import takes
 from imgdiff.model import Change, Delta, FileEntry, Owner
 from imgdiff.versions import weigh_versions
 from tests.trace.world import World
@@ -158,3 +159,89 @@ def test_what_no_release_number_says_can_be_asked_for(a: str, b: str, settled: b
     gate = "import dep\nfrom p import parse\nSLOW = parse(dep.__version__).is_devrelease\n"
     assert (weighed(gate, a, b).settle is None) is settled
     assert weighed(gate, "2.1.0", "2.1.1").settle is None
+
+
+PRINTS = [
+    "import dep, sys\ndef f():\n    print(dep.__version__)\n    return len(sys.argv) > 1\nf()\n",
+    "import dep, sys\ndef f():\n    v = dep.__version__\n    print(f'dep {v}')\n    return sys.argv[0].split('/')\nf()\n",
+    (
+        "import logging\nlog = logging.getLogger('x')\ndef f(n):\n    from dep import __version__ as V\n"
+        "    log.info('dep %s', V)\n    return n > 1\nf(0)\n"
+    ),
+    (
+        "from importlib.metadata import version\ndef f(p, n):\n"
+        "    p.add_argument('-v', action='version', version=version('dep'))\n    return n > 1\nf(0, 0)\n"
+    ),
+    "import dep, other\ndef f():\n    return dep.run(), other.__version__.split('.')[0] == '1'\nf()\n",
+    "import dep, sys\ndef f():\n    return dep.run(), sys.version_info.major > 1\nf()\n",
+]
+
+
+@pytest.mark.parametrize("source", PRINTS)
+def test_what_is_only_printed_or_another_modules_decides_nothing(source: str) -> None:
+    delta = weighed(source, "1.9.0", "2.1.0")
+    assert (delta.effect, delta.settle) == ("metadata", None)
+
+
+@pytest.mark.parametrize(
+    "gate",
+    [
+        "v = dep.__version__\n    return v.split('.')[0] == str(n)",
+        "v = w = dep.__version__\n    return w.split('.')",
+        "(v, w) = dep.__version__, 1\n    return v.split('.')",
+        "v = f'{dep.__version__}'\n    return v.split('.')",
+        "v = {'v': dep.__version__}\n    return v['v'].split('.')",
+        "v = [dep.__version__]\n    return v[0].split('.')",
+        "return any(v.split('.') for v in [dep.__version__])",
+        "return (lambda other: other.__version__.split('.'))(dep)",
+        "def g():\n        return v\n    v = dep.__version__\n    return g().split('.')",
+        "if (v := dep.__version__).split('.'):\n        return n > 1",
+        "return use(dep.__version__).split('.')",
+        "return getattr(dep, '__version__').split('.')",
+        "return getattr(dep, '__version__'[:n]).split('.'), dep.__version__",
+        "return vars(dep)['__version__'].split('.')",
+        "import dep as other\n    return other.__version__.split('.')",
+        "other = dep\n    return other.__version__.split('.')",
+        "for other in [dep]:\n        return other.__version__.split('.')",
+        "from dep import sub as other\n    return other.__version__.split('.')",
+        "from dep import __version__\n    return __version__.split('.')",
+        "from dep import __version__ as V\n    print(V)\n    return V.split('.')",
+        "global V\n    V = dep.__version__\n    return n.split('.')",
+        "match dep.__version__.split('.'):\n        case ['1', *_]:\n            return n",
+        "print(dep.__version__)\n    return re.match(r'(\\d+)', dep.__version__)",
+        "print(dep.__version__, file=n)\n    return n.getvalue().split('.')",
+        "print = use\n    print(dep.__version__)\n    return n.split('.')",
+        "n.info(dep.__version__)\n    return n.split('.')",
+        "n.add_argument('-v', action='store', default=dep.__version__)\n    return n.v.split('.')",
+        "n.add_argument('-v', action=n, version=dep.__version__)\n    return n.v.split('.')",
+        "from importlib.metadata import version as v\n    return v('dep').split('.')",
+        "from importlib.metadata import version\n    v = version\n    return v('d' + 'ep').split('.'), dep.__version__",
+        "from importlib import metadata\n    return metadata.distribution('dep').version.split('.')",
+        "print(dep.__version__)\n    return dep.sub.__version__.split('.')",
+        "print(dep.__version__)\n    return dep.VERSION.split('.')",
+        "try:\n        other = dep\n    except E:\n        import other\n    return other.__version__.split('.')",
+    ],
+)
+def test_a_version_that_goes_round_a_corner_is_taken(gate: str) -> None:
+    source = f"import re, dep, other\ndef f(n):\n    {gate}\nf(0)\n"
+    assert weighed(source, "1.9.0", "2.1.0").settle is not None
+
+
+def test_what_another_package_hands_on_can_be_this_version() -> None:
+    user = "import dep, other\ndef f():\n    return dep.run(), other.__version__.split('.')[0] == '1'\nf()\n"
+    handing = {"app.py": user, "other.py": "from dep import __version__\n"}
+    assert weighed_in(handing, "1.9.0", "2.1.0").settle is not None
+    assert weighed_in(handing | {"other.py": "__version__ = '1.0'\n"}, "1.9.0", "2.1.0").settle is None
+
+
+def test_the_reason_says_what_it_saw() -> None:
+    source = "import dep\ndef f(n):\n    v = dep.__version__\n    return n > 1, v.split('.')[0] == 'x'\nf(0)\n"
+    assert "/app.py:4 (v.split('.'))" in weighed(source, "1.9.0", "2.1.0").reason
+
+
+def test_a_module_called_version_is_no_version() -> None:
+    source = b"import other\nfrom packaging import version\ndef f():\n    return version.parse(other.__version__).major > 1\n"
+    assert takes(source, "f", {"dep"}) == ()
+    assert takes(source, "f", {"other"}) != ()
+    assert takes(source, "g", {"dep"}) is None
+    assert takes(b"def f(:", "f", {"dep"}) is None

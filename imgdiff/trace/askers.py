@@ -100,7 +100,7 @@ def _hand(handed: _Handed, unit: Unit, function: str | None, packages: set[str])
 def _handed_on(reach: Reach, hops: dict[Hop, None], handed: _Handed, loose: _Handed, words: set[str]) -> None:
     """Add the code that refers to such a name; what asks for any distribution's version counts where this one is
     spoken of in the same breath."""
-    seen = {(hop.path, hop.function) for hop in hops}
+    seen: set[tuple[bytes, str | None]] = set()  # also a place that asks itself: it can have both
     every = {*handed, *loose}
     for block in reach.done:
         if every.isdisjoint(block.refs):
