@@ -11,6 +11,7 @@ from imgdiff import engines, explanation, recall, recordings, runtime, verdict, 
 from imgdiff.facts import Facts
 from imgdiff.layer import Progress, Trust
 from imgdiff.model import Change, Image, Level, Recording, Report
+from imgdiff.pipeline.excerpts import with_diffs
 from imgdiff.pipeline.images import (
     SNAPSHOT_RULES,
     Indexed,
@@ -109,7 +110,7 @@ def _compare(
     changes = versions.weigh_versions(explained.changes, sides, profile)
     changes = tuple(weigh_loader_cache(change, (a, trace_a), (b, trace_b)) for change in changes)
     resolved = tuple(map(joined.settle_name, resolved_otherwise(a, trace_a, b, trace_b, changes, explained.switched)))
-    judged = judge_changes(changes, trace_a, trace_b, profile, accepted, joined)
+    judged = with_diffs(judge_changes(changes, trace_a, trace_b, profile, accepted, joined), a.texts, b.texts)
     config = configs.compare_configs(a.image.config, b.image.config, profile, engines.common().env)
     blindspots = blindspots_of(a, trace_a, b, trace_b, comparison, explained.blindspots, profile, joined.blindspots())
     findings = verdict.Findings(

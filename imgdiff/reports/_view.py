@@ -27,6 +27,8 @@ _STRENGTH = {level: position for position, level in enumerate(LEVELS)}
 LOADED: frozenset[Level] = frozenset({"recorded", "eager", "deferred"})
 _WEIGHT: dict[Bears, int] = {"stands": 0, "undecided": 1, "none": 2}
 
+MOST_NAMES = 8  # of functions or keys that are all named
+
 EXIT_CODES = {"identical": 0, "killed": 0, "stands": 1, "undecided": 3}
 
 
@@ -299,10 +301,10 @@ def _both(a: list[bytes], b: list[bytes]) -> str:
 
 
 class Same(msgspec.Struct, frozen=True):
-    """Changes that are explained and loaded alike: ``members`` are (paths, what differs), ``evidence`` the roles with
-    one thing said of them, and the evidence for it."""
+    """Changes that are explained and loaded alike: ``members`` are (paths, what differs, lines of a diff), ``evidence``
+    the roles with one thing said of them, and the evidence for it."""
 
-    members: list[tuple[list[str], str]]
+    members: list[tuple[list[str], str, tuple[str, ...]]]
     evidence: list[tuple[list[str], str, Evidence]]
 
 
@@ -315,14 +317,14 @@ def alike(changes: Sequence[JudgedChange], roles: Sequence[str]) -> list[Same]:
     found: list[Same] = []
     for members in grouped.values():
         members.sort(key=lambda judged: judged.change.path.endswith(b".pyc"))  # what a person wrote first
-        texts: dict[str, list[str]] = {}
+        texts: dict[tuple[str, tuple[str, ...]], list[str]] = {}
         for judged in members:
-            texts.setdefault(_what(judged), []).append(moved_text(judged))
+            texts.setdefault((_what(judged), diff_lines(judged)), []).append(moved_text(judged))
         said: dict[str, tuple[list[str], Evidence]] = {}
         for role in roles:
             said.setdefault(_said(members[0], role), ([], members[0].load[role]))[0].append(role)
         evidence = [(names, text, proof) for text, (names, proof) in said.items()]
-        found.append(Same([(paths, text) for text, paths in texts.items()], evidence))
+        found.append(Same([(paths, text, diff) for (text, diff), paths in texts.items()], evidence))
     return found
 
 
@@ -333,7 +335,29 @@ def owners_text(judged: JudgedChange) -> str:
 
 def _what(judged: JudgedChange) -> str:
     reason = "" if judged.change.delta is None else f": {safe(judged.change.delta.reason)}"
-    return f"{effect_text(judged)} [{owners_text(judged)}]{reason}"
+    return f"{effect_text(judged)} [{owners_text(judged)}]{reason}{_names(judged)}"
+
+
+def _names(judged: JudgedChange) -> str:
+    """Return the functions or keys that differ, where the reason names just the first of a few."""
+    detail = {} if judged.change.delta is None else judged.change.delta.detail
+    functions, keys = detail.get("functions"), detail.get("keys")
+    lists = functions if isinstance(functions, dict) else {"changed": keys}
+    named: dict[str, list[str]] = {
+        word: names for word in ("changed", "added", "removed") if isinstance(names := lists.get(word), list)
+    }
+    if detail.get("kind") == "bytecode" or not 1 < sum(map(len, named.values())) <= MOST_NAMES:
+        return ""
+    said = "; ".join(f"{word} {', '.join(names)}" for word, names in named.items() if names)
+    return safe(f" {said[:1].upper()}{said[1:]}.")
+
+
+def diff_lines(judged: JudgedChange) -> tuple[str, ...]:
+    """Return the lines of a change's diff, safe to show, with a last one that says what was left out."""
+    diff = {} if judged.change.delta is None else judged.change.delta.detail.get("diff", {})
+    left_out = diff.get("left_out", 0)
+    more = (f"... and {left_out:,} more lines",) if left_out else ()
+    return (*(safe(line.replace("\t", "    ")) for line in diff.get("lines", ())), *more)
 
 
 def _said(judged: JudgedChange, role: str) -> str:

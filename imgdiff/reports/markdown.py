@@ -216,9 +216,12 @@ def _sections(report: Report, view: View) -> Iterator[tuple[str, list[str]]]:
 
 def _bearing(changes: Sequence[JudgedChange], roles: Sequence[str]) -> Iterator[str]:
     for group in alike(changes, roles):
-        for paths, what in group.members:
+        for paths, what, diff in group.members:
             yield from (f"- {code(path)}" for path in paths)
             yield f"  {prose(_cut(what))}"
+            if diff:  # one element, so that a cut leaves no block open
+                fence = _fence("\n".join(diff), 3)
+                yield "\n".join(("", f"  {fence}diff", *(f"  {line}" for line in diff), f"  {fence}", ""))
         for names, text, _ in group.evidence:
             yield f"  - {', '.join(names)}: {_level(text)}"
 

@@ -193,7 +193,7 @@ class _Terminal:
     def _alike(self, group: Same, room: int) -> tuple[int, int]:
         """Print a group of differences, at most ``room`` of its paths; return how many were said, and printed."""
         said = lines = 0
-        for paths, what in group.members:
+        for paths, what, diff in group.members:
             if lines >= room:
                 break
             most = len(paths) if self._view.verbose or len(paths) <= MOST_ALIKE + 1 else MOST_ALIKE
@@ -202,6 +202,8 @@ class _Terminal:
             if len(paths) > most:
                 self._line(f"... and {len(paths) - most:,} more like these (-v shows them)", 2)
             self._line(what, 6)
+            for line in diff if self._view.verbose else ():
+                self._console.print(Text(f"        {line}"), soft_wrap=True)
             said, lines = said + len(paths), lines + most
         for roles, text, proof in group.evidence:
             self._line(f"{', '.join(roles)}: {text}", 6)

@@ -100,7 +100,8 @@ def _hand(handed: _Handed, unit: Unit, function: str | None, packages: set[str])
 def _handed_on(reach: Reach, hops: dict[Hop, None], handed: _Handed, loose: _Handed, words: set[str]) -> None:
     """Add the code that refers to such a name; what asks for any distribution's version counts where this one is
     spoken of in the same breath."""
-    seen: set[tuple[bytes, str | None]] = set()  # also a place that asks itself: it can have both
+    asking = {(hop.path, hop.function) for hop in hops}
+    seen: set[tuple[bytes, str | None]] = set()
     every = {*handed, *loose}
     for block in reach.done:
         if every.isdisjoint(block.refs):
@@ -109,8 +110,11 @@ def _handed_on(reach: Reach, hops: dict[Hop, None], handed: _Handed, loose: _Han
         maybe = loose.keys() & block.refs
         if block.unit.path is None or not (names or maybe):
             continue
+        # A place that asks itself can take it by such a name, too; by the package's own it asks itself.
+        further = {*_referring(block, names - words, handed, maybe - words, loose, words)}
         for function, line in _referring(block, names, handed, maybe, loose, words):
-            if (block.unit.path, function) not in seen:
+            place = block.unit.path, function
+            if place not in seen and (place not in asking or (function, line) in further):
                 seen.add((block.unit.path, function))
                 hops[Hop(block.unit.name, block.unit.path, line, function, "named")] = None
 

@@ -123,6 +123,8 @@ class _Reading:
         """Tell whether a node can give a version by a name that does not stand in the code as one."""
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in VERSION_NAMES:
             return not _is_version_action(self._parents.get(node))
+        if isinstance(node, ast.Name) and node.id in self._tops:  # the package, or what took its name
+            return any(each.kind not in ("import", "from", "none") for each in self._bound(node.id))
         if isinstance(node, ast.Name) and node.id in _LOOKS_ANYWHERE:
             return True
         if isinstance(node, ast.Attribute) and node.attr in ("__dict__", "modules"):
