@@ -59,6 +59,17 @@ def safe(text: str) -> str:
     return "".join(_safe_character(character) for character in text)
 
 
+def closed(text: str) -> str:
+    """Return the start of a sentence that was cut, without what stands behind a parenthesis that it leaves open."""
+    opened: list[int] = []
+    for position, character in enumerate(text):
+        if character == "(":
+            opened.append(position)
+        elif character == ")" and opened:
+            opened.pop()
+    return text[: opened[0]].rstrip(" ,;:") if opened and text[: opened[0]].strip() else text
+
+
 def _safe_character(character: str) -> str:
     if character.isprintable() and unicodedata.category(character) != "Cf":
         return character

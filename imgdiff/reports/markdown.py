@@ -19,6 +19,7 @@ from imgdiff.reports._view import (
     alike,
     blindspots,
     caveats,
+    closed,
     config_changes,
     counted,
     groups,
@@ -143,7 +144,9 @@ def _fence(text: str, least: int) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_TEXT else text[:_MOST_TEXT] + "..."
+    return (
+        text if len(text) <= _MOST_TEXT else closed(text[:_MOST_TEXT].rpartition(" ")[0] or text[:_MOST_TEXT]) + " ..."
+    )
 
 
 def _verdict(report: Report, view: View) -> list[str]:

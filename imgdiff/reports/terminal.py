@@ -19,6 +19,7 @@ from imgdiff.reports._view import (
     blindspots,
     caveats,
     chain_steps,
+    closed,
     config_changes,
     counted,
     effect_text,
@@ -52,6 +53,7 @@ MOST_CHANGES = 12  # differences shown one by one without -v
 MOST_ROWS = 25  # rows of a table without -v
 MOST_ALIKE = 5  # paths of differences that are explained alike, without -v
 MOST_CAVEAT_LINES = 8  # lines of caveats without -v
+CUT = " ..."
 LINES_OF_ONE = 2  # of them, for one caveat
 
 
@@ -117,7 +119,7 @@ class _Terminal:
             break_long_words=False,
             break_on_hyphens=False,
             max_lines=most,
-            placeholder=" ...",
+            placeholder=CUT,
         )
 
     def _title(self, title: str) -> None:
@@ -258,18 +260,26 @@ class _Terminal:
         if self._view.verbose:
             self._list("Not covered", texts)
             return
-        *own, last = [self._wrap(text, 2, LINES_OF_ONE) for text in texts]
+        *own, last = [self._cut(text) for text in texts]
         shown: list[list[str]] = []
         for lines in own:
             if sum(map(len, (*shown, lines, last))) > MOST_CAVEAT_LINES:
                 break
             shown.append(lines)
-        cut = any(lines[-1].endswith(" ...") for lines in (*shown, last))
+        cut = any(lines[-1].endswith(CUT) for lines in (*shown, last))
         self._title("Not covered" + (" (-v or the JSON report has it whole)" if cut else ""))
         for line in (line for lines in (*shown, last) for line in lines):
             self._console.print(Text(line), soft_wrap=True)
         if len(own) > len(shown):
             self._line(f"... and {len(own) - len(shown):,} more (-v or the JSON report has them)", 2)
+
+    def _cut(self, text: str) -> list[str]:
+        """Return the lines of a caveat that are shown: what is cut leaves no parenthesis open."""
+        lines = self._wrap(text, 2, LINES_OF_ONE)
+        if not lines[-1].endswith(CUT) or text.endswith(CUT):
+            return lines
+        start = " ".join(line.strip() for line in lines).removesuffix(CUT)
+        return lines if (kept := closed(start)) == start else self._wrap(kept + CUT, 2)
 
     def _list(self, title: str, lines: Sequence[str], limit: int | None = MOST_CHANGES) -> None:
         if not lines:

@@ -6,6 +6,7 @@ import json
 import re
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -111,6 +112,21 @@ def test_imports_that_only_a_run_can_tell_are_listed_on_demand() -> None:
         "name": "*.models",
         "roles": ["worker"],
     }
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_a_caveat_that_is_cut_leaves_no_parenthesis_open(width: int) -> None:
+    made = report()
+    long = "libraries that are not in the image: " + ", ".join(f"lib{n}.so (for /opt/x/{n}.so)" for n in range(20))
+    verdict = msgspec.structs.replace(made.verdict, caveats=(long, "Not covered: the host's kernel."))
+    said = render(msgspec.structs.replace(made, verdict=verdict), "terminal", View(), width=width)
+    (cut,) = [line for line in said.split("\n\n") if "Not covered" in line]
+    assert "..." in cut
+    assert cut.count("(") == cut.count(")")
+    reasons = msgspec.structs.replace(verdict, reasons=(long * 3,))
+    shown = render(msgspec.structs.replace(made, verdict=reasons), "markdown", View()).split("\n")
+    (cut,) = [line for line in shown if line.startswith("- libraries") and line.endswith(" ...")]
+    assert cut.count("(") == cut.count(")")
 
 
 def test_the_summary_is_one_line() -> None:

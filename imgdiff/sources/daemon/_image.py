@@ -39,7 +39,8 @@ def image_of(engine: Engine, inspected: dict[str, Any], name: str, given: str, p
     if platform is not None and stated is not None and not matches(parse_platform(platform), stated):
         raise ImageError(
             f"the {engine.address} has '{shown(name)}' for {stated}, not for {shown(platform)}",
-            f"pull it for that platform, or name it in its registry: registry:{shown(name)}",
+            f"pull it for that platform ({engine.kind} pull --platform {shown(platform)} {shown(name)}), "
+            f"or name it in its registry: registry:{shown(name)}",
         )
     saved = SavedImage(engine.address, identity, diff_ids, platform)
     manifest = _manifest_digest(inspected, name)
