@@ -11,7 +11,6 @@ import re
 from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
-from packaging.utils import canonicalize_name
 
 from imgdiff.kinds._facts import parse
 from imgdiff.kinds.python.delta import MAX_SOURCE, VERSION_NAMES
@@ -86,7 +85,7 @@ class _Reading:
     def __init__(self, tree: ast.Module, chain: Sequence[_Function], names: Collection[str]) -> None:
         self._tree = tree
         self._inside = bool(chain)
-        self._names = {canonicalize_name(name) for name in names}
+        self._names = {_normal(name) for name in names}
         self._tops = {name.replace("-", "_") for name in names} | set(names)
         self._nodes = list(_own(chain[-1].body if chain else tree.body))
         self._parents = {child: node for node in self._nodes for child in ast.iter_child_nodes(node)}
@@ -172,9 +171,7 @@ class _Reading:
         return not (isinstance(first, ast.Constant) and isinstance(first.value, str))
 
     def _is_ours(self, value: object) -> bool:
-        return isinstance(value, str) and (
-            canonicalize_name(value) in self._names or value.partition(".")[0] in self._tops
-        )
+        return isinstance(value, str) and (_normal(value) in self._names or value.partition(".")[0] in self._tops)
 
     def _bound(self, name: str) -> list[_Binding]:
         return next((scope[name] for scope in self._scopes if name in scope), [])
@@ -351,6 +348,11 @@ def _names(node: ast.AST) -> str | None:
     if isinstance(node, ast.alias):
         return None
     return getattr(node, "name", None) or getattr(node, "rest", None)
+
+
+def _normal(name: str) -> str:
+    """Return a distribution's name as names are compared (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def _says_version(name: str) -> bool:
