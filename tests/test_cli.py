@@ -534,7 +534,10 @@ def test_an_interrupt_while_the_parts_are_imported_ends_it_without_a_word() -> N
 def test_all_that_the_command_line_can_ask_for_can_be_asked_for_from_python() -> None:
     given = set(inspect.signature(imgdiff.diff).parameters) - {"a", "b", "early"}  # a call, and no part of the question
     names = {"trace_any_image": "any_image"}
-    assert {names.get(name, name) for name in given} == set(Options.__struct_fields__) - {"argv", "said"}  # made of the others
+    assert {names.get(name, name) for name in given} == set(Options.__struct_fields__) - {
+        "argv",
+        "said",
+    }  # made of the others
 
 
 def test_nohup_is_left_as_it_is(endless: Path, images: Path, shell: Shell) -> None:
