@@ -218,7 +218,8 @@ def _gates(
             )
             if taken is not None:
                 noted = []
-                for each in taken[:_MOST_PLACES]:
+                sure = [each for each in taken if not each.maybe]
+                for each in (sure or taken)[:_MOST_PLACES]:
                     said = hop.path, f"{each.line}: {each.text}"
                     if said not in seen:
                         seen.add(said)

@@ -239,6 +239,13 @@ def test_the_reason_says_what_it_saw() -> None:
     assert "/app.py:4 (v.split('.'))" in weighed(source, "1.9.0", "2.1.0").reason
 
 
+def test_what_only_sounds_like_the_version_comes_last() -> None:
+    source = b"import dep\ndef f(n):\n    n.append(other_version())\n    return dep.__version__\n"
+    taken = takes(source, "f", {"dep"})
+    assert taken is not None
+    assert [(each.line, each.maybe) for each in taken] == [(4, False), (3, True)]
+
+
 def test_a_module_called_version_is_no_version() -> None:
     source = b"import other\nfrom packaging import version\ndef f():\n    return version.parse(other.__version__).major > 1\n"
     assert takes(source, "f", {"dep"}) == ()

@@ -31,10 +31,12 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 class Taken(msgspec.Struct, frozen=True):
-    """A place that takes the version: its line, and the code that does something with it."""
+    """A place that takes the version: its line, and the code that does something with it. ``maybe``: a name that only
+    sounds like it."""
 
     line: int
     text: str
+    maybe: bool = False
 
 
 class _Binding(msgspec.Struct, frozen=True):
@@ -46,7 +48,8 @@ class _Binding(msgspec.Struct, frozen=True):
 
 
 def takes(source: bytes, function: str | None, names: Collection[str]) -> tuple[Taken, ...] | None:
-    """Return where this function (None: the module's body) takes the version of a distribution, by line.
+    """Return where this function (None: the module's body) takes the version of a distribution, by line, what
+    only sounds like it last.
 
     ``names`` are those of the distribution and of its import packages. Nothing is returned where it provably takes
     none, or only prints it; None where that can't be told.
@@ -116,7 +119,7 @@ class _Reading:
             name = min(self._held - done)
             done.add(name)
             self._loads(name)
-        return tuple(sorted(self._taken, key=lambda taken: (taken.line, taken.text)))
+        return tuple(sorted(self._taken, key=lambda taken: (taken.maybe, taken.line, taken.text)))
 
     def _hides(self, node: ast.AST) -> bool:
         """Tell whether a node can give a version by a name that does not stand in the code as one."""
@@ -290,7 +293,15 @@ class _Reading:
         elif not isinstance(shown, ast.expr | ast.stmt | ast.keyword):
             shown = start
         text = " ".join(ast.unparse(shown).split())
-        self._taken[Taken(start.lineno, text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 4] + " ...")] = None
+        text = text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 4] + " ..."
+        self._taken[Taken(start.lineno, text, self._only_sounds(start))] = None
+
+    def _only_sounds(self, node: ast.expr | ast.stmt) -> bool:
+        if isinstance(node, ast.Attribute):
+            return node.attr not in VERSION_NAMES
+        if not isinstance(node, ast.Name) or node.id in self._held or node.id in VERSION_NAMES:
+            return False
+        return not any(each.original in VERSION_NAMES for each in self._bound(node.id))
 
 
 # --------------------------------------------------------------------------------------------------------------------
