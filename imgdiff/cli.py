@@ -459,7 +459,7 @@ def cache_prune(max_size: int, cache_dir: Path | None, quiet: bool) -> None:
         _say_freed(store, before, quiet)
 
 
-@cli.command("snapshot")
+@cli.command("snapshot", short_help="Keep what a later comparison needs of an image.")
 @click.argument("image")
 @click.option(
     "-o",
