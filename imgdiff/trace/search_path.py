@@ -16,7 +16,10 @@ import msgspec
 
 from imgdiff.model import Blindspot, Environment, Hop, Side, Tree
 
-_ADDS_PATH = re.compile(r"sys\s*\.\s*path\b|addsitedir|site_packages")
+_ADDS_PATH = re.compile(
+    r"sys\s*\.\s*path\b|addsitedir|site_packages|from\s+sys\s+import|__import__\s*\(\s*.sys|getattr\s*\(\s*sys|vars\s*\(\s*sys"
+)
+_BEHIND = re.compile(r"sys\s*\.\s*path\s*(?:\.\s*(?:append|extend)\s*\(|\+=)|site\s*\.\s*addsitedir\s*\(")  # at the end
 _ASKED_FIRST = re.compile(r"sys\s*\.\s*meta_path\s*\.\s*insert\s*\(\s*0\b")
 _INSIDE = "modules can be imported from this archive, which is not looked into"
 _MAX_PTH = 1_000_000  # bytes; a longer one is no list of directories
@@ -77,6 +80,7 @@ class _Builder:
         self.nowhere: list[bytes] = []
         self.places: list[Searched] = []
         self.finders: dict[str, tuple[bytes, bool]] = {}
+        self.fronted: list[tuple[bytes, bytes, int]] = []  # directories that a line of a .pth can put first
 
     def blind(self, what: str, reason: str, path: bytes) -> None:
         self.blindspots.append(Blindspot(what, reason, path, self.side))
@@ -143,7 +147,7 @@ class _Builder:
             return
         text = content.removeprefix(codecs.BOM_UTF8).decode("utf-8", "surrogateescape")
         for number, line in enumerate(text.splitlines(), 1):
-            stripped = line.strip()
+            stripped = line.rstrip()  # site takes blanks before a directory as a part of it, and those before a "#"
             if not stripped or stripped.startswith("#"):
                 continue
             if line.startswith(("import ", "import\t")):
@@ -164,8 +168,32 @@ class _Builder:
         if _ADDS_PATH.search(line):
             texts = [text.encode("utf-8", "surrogateescape") for text in _directories(module) if text.strip("/.")]
             added = [self.add(text, site, ".pth line", path, number) for text in texts]
-            if not any(found is not None for found in added):
+            if not any(found is not None for found in added) or _computes(module):
                 self.blind(".pth line", f"line {number} changes sys.path by code that does not fold", path)
+            if _ADDS_PATH.search(_BEHIND.sub("", line)):
+                self.fronted += [(each, path, number) for each in added if each is not None]
+
+    def look_over(self) -> None:
+        """Say where a directory that a line can put first hides, or not, what other directories have, too."""
+        for directory, path, number in dict.fromkeys(self.fronted):
+            own = self._modules(directory)
+            others = [each for each in self.directories if each != directory]
+            twice = sorted(own & frozenset().union(*(self._modules(each) for each in others)))
+            if twice:
+                shown = ", ".join(name.decode("utf-8", "backslashreplace") for name in twice[:3])
+                more = f" and {len(twice) - 3} more" if len(twice) > 3 else ""
+                where = "/" + directory.decode("utf-8", "backslashreplace")
+                reason = f"line {number} can put {where} first, which has its own copies of {shown}{more}"
+                self.blind(".pth line", reason, path)
+
+    def _modules(self, directory: bytes) -> frozenset[bytes]:
+        """The names that can be imported from a directory, roughly: too many rather than too few."""
+        found = set()
+        for name in self.tree.children(directory):
+            stem, dot, suffix = name.partition(b".")
+            if not dot or suffix in (b"py", b"pyc") or suffix.endswith(b"so"):
+                found.add(stem)
+        return frozenset(found - {b"__pycache__", b"bin"})
 
     def finder(self, site: bytes, name: str, pth: bytes) -> None:
         """The module behind an editable install: its table of names and paths."""
@@ -227,6 +255,18 @@ def _directories(module: ast.Module) -> Iterator[str]:
                 yield "/".join(parts)
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value
+
+
+def _computes(module: ast.Module) -> bool:
+    """Tell whether a line makes a text by other means than calls over constants."""
+    return any(
+        isinstance(node, ast.JoinedStr) or (isinstance(node, ast.BinOp) and _has_text(node))
+        for node in ast.walk(module)
+    )
+
+
+def _has_text(node: ast.BinOp) -> bool:
+    return any(isinstance(each, ast.Constant) and isinstance(each.value, str) for each in (node.left, node.right))
 
 
 def _has_table(module: ast.Module) -> bool:
@@ -327,6 +367,7 @@ def build_search_path(
     if "S" not in flags:
         for site in sites:
             builder.site(site)
+    builder.look_over()
     config = (environment.prefix + b"/" if environment.prefix else b"") + b"pyvenv.cfg"
     if tree.lookup(config) is not None:
         builder.files.append(config)
@@ -355,6 +396,7 @@ def site_directory(
     """Return what ``site.addsitedir`` adds at run time: the directory, and what its ``.pth`` lines say."""
     builder = _Builder(tree, environment, text, side)
     builder.site(b"/" + directory)
+    builder.look_over()
     return SearchPath(
         environment,
         tuple(builder.directories),
