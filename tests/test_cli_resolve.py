@@ -78,6 +78,13 @@ def test_a_name_that_can_be_several_things(shell: Shell) -> None:
     assert [each["kind"] for each in answer(shell, "tool", "--kind", "program")["answers"]] == ["program"]
 
 
+def test_the_text_of_a_program_has_no_table_of_the_places_of_modules(shell: Shell) -> None:
+    ran = shell.fork("resolve", "image", "tool")
+    assert ran.code == 0
+    assert "tool: no module of this name is found" in ran.out
+    assert "standard library" not in ran.out
+
+
 def test_a_role_adds_what_its_trace_takes(shell: Shell) -> None:
     found = answer(shell, "app.engine", "--role", "main")
     assert found["roles"] == ["main"]

@@ -167,10 +167,14 @@ def _traced(load: LookupLoad) -> WireTraced:
 
 
 def _text(lookup: Lookup) -> Iterator[str]:
-    for number, answer in enumerate(lookup.answers):
+    kinds = {answer.kind for answer in lookup.answers if answer.winners}
+    none = {answer.kind for answer in lookup.answers} - kinds if kinds else set()
+    for number, answer in enumerate(each for each in lookup.answers if each.kind not in none):
         if number:
             yield ""
         yield from _answer(answer)
+    for kind in sorted(none):  # where the name is something else, what was searched for this is of no use
+        yield f"{safe(lookup.name)}: no {kind} of this name is found"
     for role in lookup.roles:
         yield ""
         yield from _role(role, [load for load in lookup.loads if load.role == role])
