@@ -98,14 +98,16 @@ def test_a_hostile_diff_is_one_block_of_code(text: str) -> None:
 
 
 def test_few_functions_are_named_and_many_are_not() -> None:
-    change = judged(b"opt/vllm/x.py", "eager", "stands", reason="The syntax trees differ: f and others.")
+    change = judged(
+        b"opt/vllm/x.py", "eager", "stands", reason="The syntax trees differ: f and others (1 changed, 2 added)."
+    )
 
     def shown(count: int) -> str:
         detail = {"kind": "python", "functions": {"changed": ["f"], "added": [f"g{n}" for n in range(count)]}}
-        delta = Delta("code", "The syntax trees differ: f and others.", detail)
+        delta = Delta("code", "The syntax trees differ: f and others (1 changed).", detail)
         own = msgspec.structs.replace(change, change=msgspec.structs.replace(change.change, delta=delta))
         return " ".join(render(report(own), "terminal", View()).split())
 
-    assert "Changed f; added g0, g1." in shown(2)
+    assert "The syntax trees differ: changed f; added g0, g1. " in shown(2)
     assert "g0" not in shown(8)
-    assert "Changed" not in shown(0)
+    assert "changed f" not in shown(0)

@@ -15,6 +15,7 @@ from imgdiff.model import (
     WHEEL_SOURCE,
     Bears,
     ConfigChange,
+    Delta,
     Evidence,
     ImageSummary,
     JudgedChange,
@@ -345,22 +346,24 @@ def owners_text(judged: JudgedChange) -> str:
 
 
 def _what(judged: JudgedChange) -> str:
-    reason = "" if judged.change.delta is None else f": {safe(judged.change.delta.reason)}"
-    return f"{effect_text(judged)} [{owners_text(judged)}]{reason}{_names(judged)}"
+    delta = judged.change.delta
+    reason = "" if delta is None else f": {safe(_named(delta))}"
+    return f"{effect_text(judged)} [{owners_text(judged)}]{reason}"
 
 
-def _names(judged: JudgedChange) -> str:
-    """Return the functions or keys that differ, where the reason names just the first of a few."""
-    detail = {} if judged.change.delta is None else judged.change.delta.detail
-    functions, keys = detail.get("functions"), detail.get("keys")
+def _named(delta: Delta) -> str:
+    """Return the reason; with all functions or keys that differ, where it names just the first of a few."""
+    functions, keys = delta.detail.get("functions"), delta.detail.get("keys")
     lists = functions if isinstance(functions, dict) else {"changed": keys}
     named: dict[str, list[str]] = {
         word: names for word in ("changed", "added", "removed") if isinstance(names := lists.get(word), list)
     }
-    if detail.get("kind") == "bytecode" or not 1 < sum(map(len, named.values())) <= MOST_NAMES:
-        return ""
+    if delta.detail.get("kind") == "bytecode" or not 1 < sum(map(len, named.values())) <= MOST_NAMES:
+        return delta.reason
     said = "; ".join(f"{word} {', '.join(names)}" for word, names in named.items() if names)
-    return safe(f" {said[:1].upper()}{said[1:]}.")
+    if functions is not None:  # what follows the colon is the first of these, and how many there are
+        return f"{delta.reason.partition(':')[0]}: {said}."
+    return f"{delta.reason} {said[:1].upper()}{said[1:]}."
 
 
 def diff_lines(judged: JudgedChange) -> tuple[str, ...]:
