@@ -8,17 +8,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from imgdiff.model import Attribution, Distribution, FileEntry, Side, Texts, Tree
-from imgdiff.owners import FINDERS, Ledger, Rows, check_integrity, open_ledger, versionless_path
+from imgdiff.owners import FINDERS, Ledger, Records, check_integrity, open_ledger, versionless_path
 
-Records = dict[bytes, Rows]  # by the digest of the RECORD
+__all__ = ["Records", "Roots", "attribute", "owner_root", "owner_roots"]
 
 
 def attribute(tree: Tree, texts: Texts, side: Side, records: Records | None = None) -> Attribution:
     """Return whose every regular file and symlink of the tree is.
 
     ``texts`` has the content of the small files that match ``owners.KEPT_PATTERNS``. Every regular file and symlink
-    has at least one claim. ``records`` keeps what was read of RECORDs, by digest: give both images of a pair the same
-    one, and what they share is read once. What could not be read is in ``blindspots``; nothing raises, whatever the
+    has at least one claim. ``records`` keeps what was made of RECORDs: give both images of a pair the same one, and
+    what they share is made once. What could not be read is in ``blindspots``; nothing raises, whatever the
     image holds.
     """
     ledger = Ledger(tree, texts, side, records)
@@ -69,12 +69,17 @@ def owner_root(attribution: Attribution, tree: Tree, owner_index: int) -> str:
     return _roots(attribution, tree, [owner_index])[owner_index]
 
 
-def owner_roots(attribution: Attribution, tree: Tree) -> dict[int, str]:
-    """Return :func:`owner_root` of every owner, by its index."""
-    return _roots(attribution, tree, range(len(attribution.owners)))
+# By the dist-infos of a wheel's owner: its distributions, what stands at the paths that they list, and the root hash.
+Roots = dict[tuple[bytes, ...], tuple[list[Distribution], list[FileEntry | None], str]]
 
 
-def _roots(attribution: Attribution, tree: Tree, wanted: Iterable[int]) -> dict[int, str]:
+def owner_roots(attribution: Attribution, tree: Tree, known: Roots | None = None) -> dict[int, str]:
+    """Return :func:`owner_root` of every owner, by its index. ``known`` keeps the roots of wheels: give both images of
+    a pair the same one, and what is equal in both is hashed once."""
+    return _roots(attribution, tree, range(len(attribution.owners)), known)
+
+
+def _roots(attribution: Attribution, tree: Tree, wanted: Iterable[int], known: Roots | None = None) -> dict[int, str]:
     indexes = list(wanted)
     recorded: dict[int, list[Distribution]] = defaultdict(list)
     for distribution in attribution.distributions:
@@ -84,9 +89,29 @@ def _roots(attribution: Attribution, tree: Tree, wanted: Iterable[int]) -> dict[
     files = _files_of(attribution, frozenset(others))
     roots = {}
     for index in indexes:
-        pairs = _recorded_files(recorded[index]) if index in recorded else files.get(index, [])
-        roots[index] = _root(tree, pairs)
+        if index in recorded:
+            roots[index] = _recorded_root(tree, recorded[index], known)
+        else:
+            roots[index] = _root(tree, files.get(index, []))
     return roots
+
+
+def _recorded_root(tree: Tree, distributions: list[Distribution], known: Roots | None) -> str:
+    if known is None:
+        return _root(tree, _recorded_files(distributions))
+    key = tuple(distribution.info for distribution in distributions)
+    entries = [tree.entries.get(path) for each in distributions for path, _, _ in each.recorded]
+    held = known.get(key)
+    if held is not None and entries == held[1] and all(map(_alike, distributions, held[0])):
+        return held[2]
+    root = _root(tree, _recorded_files(distributions))
+    known[key] = distributions, entries, root
+    return root
+
+
+def _alike(a: Distribution, b: Distribution) -> bool:
+    """Tell whether all is equal that :func:`_recorded_files` looks at, the info being the same."""
+    return a.site == b.site and a.entry_points == b.entry_points and a.recorded == b.recorded
 
 
 def _files_of(attribution: Attribution, wanted: frozenset[int]) -> dict[int, list[tuple[bytes, bytes]]]:

@@ -81,7 +81,7 @@ def _answer(
 ) -> Lookup:
     texts = store.texts([each for layer, each in zip(image.layers, indexes, strict=True) if layer.kept is None])
     merged = tree.flatten(indexes)
-    attribution = attributing.attribute(merged, texts, "a", {})
+    attribution = attributing.attribute(merged, texts, "a")
     profile = _profile(attribution, merged, options)
 
     def tracer() -> Tracer:

@@ -22,13 +22,13 @@ from imgdiff.owners._installed import places, site_directories, versionless_path
 from imgdiff.owners._integrity import check as check_integrity
 from imgdiff.owners._ledger import Ledger
 from imgdiff.owners._metadata import read_entry_points
-from imgdiff.owners._record import Rows, read_record
+from imgdiff.owners._record import Records, read_record
 
 __all__ = [
     "FINDERS",
     "KEPT_PATTERNS",
     "Ledger",
-    "Rows",
+    "Records",
     "check_integrity",
     "open_ledger",
     "read_entry_points",

@@ -10,11 +10,11 @@ from __future__ import annotations
 import msgspec
 from packaging.version import InvalidVersion, Version
 
-from imgdiff.model import Distribution, OwnerKind
+from imgdiff.model import Claim, Distribution, OwnerKind
 from imgdiff.owners import _metadata as metadata
 from imgdiff.owners._ledger import Ledger, counted, join
 from imgdiff.owners._projects import Project, egg_link_target, path_lines, project_of
-from imgdiff.owners._record import Rows
+from imgdiff.owners._record import Listed, Rows
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -176,15 +176,9 @@ def register(ledger: Ledger, place: Place, kind: OwnerKind, packages: tuple[str,
     """Add the distribution and its owner, claim what RECORD lists, and return the owner's index."""
     root = place.project.directory if place.project is not None else place.site
     owner = ledger.owner(kind, place.name, place.version, root)
-    folder = place.info.rpartition(b"/")[2]
-    recorded: list[tuple[bytes, bytes, bytes | None]] = []
-    for row in place.rows.rows if place.rows is not None else ():
-        spelled = row.path
-        path = _located(ledger, place.site, spelled)
-        recorded.append((path, spelled, row.digest))
-        ledger.claim(path, owner, "record", versionless_path(spelled, folder))
+    listed = None if place.rows is None else _claim_rows(ledger, place, place.rows, owner)
     if packages is None:
-        packages = recorded_packages(place) or metadata.top_level(ledger, place.info)
+        packages = (() if listed is None else listed.packages) or metadata.top_level(ledger, place.info)
         packages = packages or metadata.guessed_packages(ledger, place.site, place.name)
     ledger.distributions.append(
         Distribution(
@@ -196,10 +190,58 @@ def register(ledger: Ledger, place: Place, kind: OwnerKind, packages: tuple[str,
             packages=packages,
             entry_points=metadata.entry_points(ledger, place.info),
             editable=place.project.directory if place.project is not None else None,
-            recorded=tuple(recorded),
+            recorded=() if listed is None else listed.recorded,
         )
     )
     return owner
+
+
+def _claim_rows(ledger: Ledger, place: Place, rows: Rows, owner: int) -> Listed:
+    """Claim what RECORD lists. What was made of the same RECORD of another image holds for each row whose path stands
+    here, too, as it is spelled."""
+    known = ledger.records.listed.get(place.info)
+    if known is not None and known.rows is rows and known.owner == owner:
+        return _claim_alike(ledger, place, known)
+    entries = ledger.tree.entries
+    folder = place.info.rpartition(b"/")[2]
+    inside = join(place.site, b"")
+    recorded: list[tuple[bytes, bytes, bytes | None]] = []
+    claims: list[tuple[Claim, ...] | None] = []
+    for row in rows.rows:
+        spelled = row.path
+        path = inside + spelled
+        entry = entries.get(path)
+        if entry is None:
+            path = _located(ledger, place.site, spelled)
+        elif entry.path == path:
+            path = entry.path  # one copy of each, by the hundred thousand
+        relative = versionless_path(spelled, folder)
+        ledger.claim(path, owner, "record", relative)
+        recorded.append((path, spelled, row.digest))
+        held = None if entry is None else ledger.claims.get(path)
+        # Its relative path shows that it is this row's claim, not that of a row that spells the same path otherwise.
+        claims.append(held if held is not None and len(held) == 1 and held[0].relative is relative else None)
+    listed = Listed(rows, owner, tuple(recorded), tuple(claims), recorded_packages(place))
+    ledger.records.listed[place.info] = listed
+    return listed
+
+
+def _claim_alike(ledger: Ledger, place: Place, known: Listed) -> Listed:
+    """Claim what RECORD lists, with the claims of another image where they hold here."""
+    entries, claims = ledger.tree.entries, ledger.claims
+    folder = place.info.rpartition(b"/")[2]
+    recorded: list[tuple[bytes, bytes, bytes | None]] = []
+    for listed, claim in zip(known.recorded, known.claims, strict=True):
+        path, spelled, digest = listed
+        entry = None if claim is None or path in claims else entries.get(path)
+        if claim is not None and entry is not None and (entry.type == "file" or entry.type == "symlink"):
+            claims[path] = claim
+            recorded.append(listed)
+            continue
+        here = _located(ledger, place.site, spelled)
+        ledger.claim(here, known.owner, "record", versionless_path(spelled, folder))
+        recorded.append(listed if here == path else (here, spelled, digest))
+    return msgspec.structs.replace(known, recorded=tuple(recorded))
 
 
 def _located(ledger: Ledger, site: bytes, spelled: bytes) -> bytes:

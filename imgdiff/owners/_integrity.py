@@ -13,20 +13,35 @@ from imgdiff.owners._missing import note_missing
 _MANY = (
     50  # distributions that list one file: beyond it only neighbours are compared, or a hostile image takes for ever
 )
-Claimants = dict[bytes, list[tuple[int, bytes | None]]]  # by path: (index of the distribution, digest in its RECORD)
+# Of what several rows of RECORDs list, by path: (index of the distribution, digest in its RECORD).
+Claimants = dict[bytes, list[tuple[int, bytes | None]]]
 
 
 def check(ledger: Ledger) -> None:
     """Note what RECORDs say and the image does not hold, and distributions that are in each other's way."""
-    claimants: Claimants = defaultdict(list)
-    for index, distribution in enumerate(ledger.distributions):
-        for path, _, digest in distribution.recorded:
-            claimants[path].append((index, digest))
+    claimants = _claimants(ledger)
     for distribution in ledger.distributions:
         _against_record(ledger, distribution, claimants)
     _duplicates(ledger)
     _overlaps(ledger, claimants)
     _empty_directories(ledger)
+
+
+def _claimants(ledger: Ledger) -> Claimants:
+    once: set[bytes] = set()
+    claimants: Claimants = {}
+    for distribution in ledger.distributions:
+        for path, _, _ in distribution.recorded:
+            if path in once:
+                claimants[path] = []
+            else:
+                once.add(path)
+    if claimants:  # few of all, and nearly always none
+        for index, distribution in enumerate(ledger.distributions):
+            for path, _, digest in distribution.recorded:
+                if path in claimants:
+                    claimants[path].append((index, digest))
+    return claimants
 
 
 # --------------------------------------------------------------------------------------------------------------------
@@ -38,19 +53,20 @@ def _against_record(ledger: Ledger, distribution: Distribution, claimants: Claim
     entries = ledger.tree.entries
     inside = distribution.info + b"/"
     missing: list[bytes] = []
-    modules = present = 0
+    modules = 0
+    present = False
     for path, _, digest in distribution.recorded:
         entry = entries.get(path)
-        if is_module(path) and not path.startswith(inside):
+        if not present and is_module(path) and not path.startswith(inside):
             modules += 1
-            present += entry is not None
+            present = entry is not None
         if path.endswith(b".pyc"):
             continue  # installers and first runs make and remake these, also where RECORD has a hash
         if entry is None:
             missing.append(path)
-        elif digest is not None and not _fits(ledger, entry, digest):
+        elif digest is not None and entry.digest != digest and not _fits(ledger, entry, digest):
             actual = _digest(ledger, entry)
-            if not any(other is not None and other == actual for _, other in claimants[path]):
+            if not any(other is not None and other == actual for _, other in claimants.get(path, ())):
                 _note_mismatch(ledger, distribution, entry)
     name = distribution.name
     if modules and not present and distribution.editable is None:

@@ -20,7 +20,7 @@ from imgdiff.model import (
     Texts,
     Tree,
 )
-from imgdiff.owners._record import Rows, read_record
+from imgdiff.owners._record import Records, Rows, read_record
 from imgdiff.owners._survey import Survey
 
 if TYPE_CHECKING:
@@ -42,14 +42,14 @@ class Ledger:
     """What is known so far of one image. Finders read it and add to it, in their order.
 
     ``claims`` only ever names regular files and symlinks of the tree by their canonical paths. ``records`` has the
-    RECORDs that were read already, by their digests; it may be shared between images.
+    RECORDs that were read already; it may be shared between images.
     """
 
-    def __init__(self, tree: Tree, texts: Texts, side: Side, records: dict[bytes, Rows] | None = None) -> None:
+    def __init__(self, tree: Tree, texts: Texts, side: Side, records: Records | None = None) -> None:
         self.tree = tree
         self.texts = texts
         self.side = side
-        self.records: dict[bytes, Rows] = {} if records is None else records
+        self.records = Records() if records is None else records
         self.survey = Survey(tree)
         self.owners: list[Owner] = []
         self.claims: dict[bytes, tuple[Claim, ...]] = {}
@@ -127,9 +127,9 @@ class Ledger:
         entry = self.tree.lookup(path)
         if entry is None or entry.type != "file" or entry.digest is None:
             return None
-        rows = self.records.get(entry.digest)
+        rows = self.records.rows.get(entry.digest)
         if rows is None and (text := self.texts.get(entry.digest)) is not None:
-            rows = self.records[entry.digest] = read_record(text)
+            rows = self.records.rows[entry.digest] = read_record(text)
         return rows
 
     def note(self, code: IntegrityCode, owner: str | None, path: bytes | None, message: str) -> None:

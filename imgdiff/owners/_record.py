@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import msgspec
 
+from imgdiff.model import Claim
+
 _MAX_PATH = 4096 * 4  # bytes; PATH_MAX with room for what a ../../ prefix adds
 _LONGEST_LINE = 1_000_000
 _URLSAFE = bytes.maketrans(b"-_", b"+/")
@@ -26,6 +28,30 @@ class Rows(msgspec.Struct, frozen=True):
 
     rows: tuple[Row, ...]
     rubbish: tuple[tuple[int, str], ...]
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """What one image's files made of the rows of a RECORD, so that the next image need not work out what is the same.
+
+    ``recorded`` is as in :class:`~imgdiff.model.Distribution`. ``claims`` has for each row the claim to its path where
+    the row spells the path as it stands below its site, and None for all others; ``owner`` made them. ``packages`` are
+    the import names that the rows provide.
+    """
+
+    rows: Rows
+    owner: int
+    recorded: tuple[tuple[bytes, bytes, bytes | None], ...]
+    claims: tuple[tuple[Claim, ...] | None, ...]
+    packages: tuple[str, ...]
+
+
+class Records:
+    """RECORDs that were read, for the images of one pair: ``rows`` by the digest of the RECORD, ``listed`` by the path
+    of the dist-info that has it."""
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, Rows] = {}
+        self.listed: dict[bytes, Listed] = {}
 
 
 def read_record(text: bytes) -> Rows:

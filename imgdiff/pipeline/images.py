@@ -143,7 +143,7 @@ def index(
     real = {layer.diff_id: layer for layer in layers if layer.kept is None and layer.diff_id is not None}
     own = tuple(indexes[:split]), tuple(indexes[split:])
     sides: tuple[Side, Side] = ("a", "b")
-    records: attributing.Records = {}
+    records = attributing.Records()
     trusted = () if trust is None else tuple(trust.caveats(images, own))
 
     def one(side: Side, image: Image, own: tuple[LayerIndex, ...], merged: Tree) -> Indexed:

@@ -78,7 +78,8 @@ def compared(a: Indexed, b: Indexed) -> Comparison:
     """Return what differs; where one side is a wheel, only its own files have owners, and are counted."""
     installed = a.installed
     attributions = [x.attribution if installed is None else installed.narrowed(x.attribution) for x in (a, b)]
-    roots = [attributing.owner_roots(own, x.tree) for own, x in zip(attributions, (a, b), strict=True)]
+    known: attributing.Roots = {}
+    roots = [attributing.owner_roots(own, x.tree, known) for own, x in zip(attributions, (a, b), strict=True)]
     found = compare(a.tree, attributions[0], b.tree, attributions[1], roots[0], roots[1])
     if installed is None:
         return found

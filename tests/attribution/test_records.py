@@ -4,7 +4,7 @@ import hashlib
 
 import pytest
 
-from imgdiff.attribution import Records, attribute
+from imgdiff.attribution import Records, Roots, attribute, owner_roots
 from tests.attribution.claims import (
     INTERPRETER,
     SITE,
@@ -250,11 +250,78 @@ def test_what_two_images_share_of_their_records_is_read_once_and_said_of_both() 
     record = f"{SITE}/x-1.dist-info/RECORD"
     files[record] = f"{files[record]!s}\n,sha256=!,3\n"
     tree, texts = made(files)
-    records: Records = {}
+    records = Records()
     a, b = (attribute(tree, texts, side, records) for side in ("a", "b"))
-    (rows,) = records.values()
+    (rows,) = records.rows.values()
     assert a == attribute(tree, texts, "a")
     assert b == attribute(tree, texts, "b")
-    assert list(records.values()) == [rows]
+    assert list(records.rows.values()) == [rows]
     assert [note.code for note in b.integrity] == ["record-unreadable"]
     assert {note.image for note in b.integrity} == {"b"}
+
+
+_LISTED = {
+    "x/__init__.py": "",
+    "x/a.py": "1",
+    "x/b.py": "2",
+    "x/sub/c.py": "3",
+    "x/d.py": "4",
+}
+
+
+def _installed() -> Files:
+    """Two wheels, x and a; x lists one path in two ways, and a script outside of the site."""
+    files = INTERPRETER | {"usr/local/bin/tool": "#!"} | wheel("a", "1", {"a.py": ""}) | wheel("x", "1", _LISTED)
+    record = f"{SITE}/x-1.dist-info/RECORD"
+    return files | {record: f"x/sub/../d.py,,\n../../../bin/tool,,\n{files[record]!s}"}
+
+
+_OTHERWISE: dict[str, Files] = {
+    "a file is gone": {f"{SITE}/x/a.py": Dir()},
+    "a file is a link": {f"{SITE}/x/a.py": Link(b"b.py")},
+    "a file was edited": {f"{SITE}/x/a.py": "edited"},
+    "a directory is a link": {f"{SITE}/x/sub": Link(b"../real"), f"{SITE}/real/c.py": "3"},
+    "the scripts' directory is a link": {"usr/local/bin": Link(b"../bin"), "usr/bin/tool": "#!"},
+    "another distribution lists a file": wheel("a", "1", {"a.py": "", "x/a.py": "1"}),
+    "its RECORD lists less": wheel("x", "1", {"x/a.py": "1"}),
+    "its RECORD is gone": {f"{SITE}/x-1.dist-info/RECORD": Dir()},
+    "it is in no place of its own any more": wheel("b", "1", {"b.py": ""}),
+    "a later distribution lists a file": wheel("y", "1", {"x/a.py": "1"}),
+    "another version is there, too": wheel("x", "0", {"x/a.py": "1"}),
+    "the environment is another": {"usr/local/lib/python3.12/os.py": Dir()},
+}
+
+
+def _changed(files: Files, how: str) -> Files:
+    apart = tuple(
+        path + "/" for path, what in _OTHERWISE[how].items() if isinstance(path, str) and isinstance(what, Link)
+    )
+    return {path: what for path, what in files.items() if not str(path).startswith(apart)} | _OTHERWISE[how]
+
+
+@pytest.mark.parametrize("how", _OTHERWISE)
+@pytest.mark.parametrize("turned", [False, True], ids=["changed second", "changed first"])
+def test_an_image_with_the_records_of_another_is_told_as_if_it_were_alone(how: str, turned: bool) -> None:
+    files = _installed()
+    pair = [made(files), made(_changed(files, how))]
+    if turned:
+        pair.reverse()
+    records = Records()
+    known: Roots = {}
+    for tree, texts in pair:
+        alone = attribute(tree, texts, "a")
+        shared = attribute(tree, texts, "a", records)
+        assert shared == alone
+        assert list(shared.claims) == list(alone.claims)
+        assert owner_roots(shared, tree, known) == owner_roots(alone, tree)
+
+
+def test_a_root_that_was_kept_is_not_taken_for_other_content() -> None:
+    known: Roots = {}
+    roots = []
+    for content in ("1", "2"):
+        files = INTERPRETER | wheel("x", "1", {"x.py": "1"}) | {f"{SITE}/x.py": content}  # RECORD says 1 in both
+        tree, texts = made(files)
+        found = attribute(tree, texts, "a")
+        roots.append(owner_roots(found, tree, known)[distribution(found, "x").owner])
+    assert len(set(roots)) == 2
