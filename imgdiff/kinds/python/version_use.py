@@ -1,7 +1,8 @@
-"""Where one function of a source takes a version, read from its syntax tree: what is printed decides nothing.
+"""Where one function of a source takes a version, read from its syntax tree: what is logged decides nothing.
 
-Only what is proven is left out: a variable of another module, and a value that goes to a log, to ``print`` or to the
-``--version`` of argparse. Everything else is named with its line and its text.
+Only what is proven is left out: a variable of another module, and a value that goes to a log or to the ``--version`` of
+argparse, which ends the process. Everything else is named with its line and its text, ``print`` too: what stands on
+stdout can be read by who redirected it, or by the process that started this one.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _LOGGERS = frozenset({"getLogger", "init_logger", "get_logger"})
 _LOOKS_ANYWHERE = frozenset({"exec", "eval", "globals", "locals", "vars"})
 _ASKS_METADATA = frozenset({"importlib.metadata", "importlib_metadata", "pkg_resources"})
 _SAYS_VERSION = re.compile(r"version|(?:^|_)ver(?:_|$|\d)", re.I)
+_REQUIRED = re.compile(r"\s*([A-Za-z0-9_](?:[\w.-]*\w)?)\s*(?:$|[\[<>=!~;(@])", re.ASCII)  # a name, or PEP 508's form
 _MAX_TEXT = 60
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -52,7 +54,7 @@ def takes(source: bytes, function: str | None, names: Collection[str]) -> tuple[
     only sounds like it last.
 
     ``names`` are those of the distribution and of its import packages. Nothing is returned where it provably takes
-    none, or only prints it; None where that can't be told.
+    none, or only logs it; None where that can't be told.
     """
     tree = parse(source) if len(source) <= MAX_SOURCE else None
     if tree is None:
@@ -129,6 +131,8 @@ class _Reading:
             return any(each.kind not in ("import", "from", "none") for each in self._bound(node.id))
         if isinstance(node, ast.Name) and node.id in _LOOKS_ANYWHERE:
             return True
+        if isinstance(node, ast.MatchClass) and node.kwd_attrs:  # case Module(__version__=name)
+            return True
         if isinstance(node, ast.Attribute) and node.attr in ("__dict__", "modules"):
             return True
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "setattr"):
@@ -171,10 +175,30 @@ class _Reading:
         if self._callee(call) not in METADATA_CALLS:
             return False
         first = call.args[0] if call.args else None
-        return not (isinstance(first, ast.Constant) and isinstance(first.value, str))
+        other = isinstance(first, ast.Constant) and isinstance(first.value, str)
+        return not (other and self._is_of_metadata(call.func))
+
+    def _is_of_metadata(self, function: ast.expr) -> bool:
+        """Tell whether a function is one that looks up a distribution's metadata by name: another of its name can be
+        told anything."""
+        dotted = _dotted(function)
+        top = dotted.partition(".")[0]
+        bound = [each for each in self._bound(top) if each.kind != "none"]
+        origins = set()
+        for each in bound:
+            whole = each.module if each.kind == "import" else f"{each.module}.{each.original}"
+            if each.kind not in ("import", "from") or each.module is None:
+                return False
+            origins.add(f"{whole}{dotted[len(top) :]}".rpartition(".")[0])
+        return bool(origins) and origins <= _ASKS_METADATA
 
     def _is_ours(self, value: object) -> bool:
-        return isinstance(value, str) and (_normal(value) in self._names or value.partition(".")[0] in self._tops)
+        """Tell whether a text names the distribution: its own name or package, or a requirement (``dep[x]>=1``)."""
+        required = _REQUIRED.match(value) if isinstance(value, str) else None
+        if not isinstance(value, str):
+            return False
+        named = required is not None and _normal(required[1]) in self._names
+        return named or value.partition(".")[0] in self._tops
 
     def _bound(self, name: str) -> list[_Binding]:
         return next((scope[name] for scope in self._scopes if name in scope), [])
@@ -236,7 +260,7 @@ class _Reading:
                     return
                 self._take(start, call or node)
                 return
-            if isinstance(parent, ast.Call) and parent.func is not node and self._prints(parent):
+            if isinstance(parent, ast.Call) and parent.func is not node and self._logs(parent):
                 return
             if isinstance(parent, ast.FormattedValue) and parent.value is node:
                 joined = self._parents.get(parent)
@@ -267,9 +291,7 @@ class _Reading:
         seen = {each.id for function in inner for each in ast.walk(function) if isinstance(each, ast.Name)}
         return name not in declared and name not in seen
 
-    def _prints(self, call: ast.Call) -> bool:
-        if isinstance(call.func, ast.Name):
-            return call.func.id == "print" and not self._bound("print") and not call.keywords
+    def _logs(self, call: ast.Call) -> bool:
         if not isinstance(call.func, ast.Attribute) or call.func.attr not in _LOG:
             return False
         base = call.func.value
