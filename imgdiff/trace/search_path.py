@@ -16,8 +16,10 @@ import msgspec
 
 from imgdiff.model import Blindspot, Environment, Hop, Side, Tree
 
+# Any ``.path`` but os.path can be that of sys under another name.
 _ADDS_PATH = re.compile(
-    r"sys\s*\.\s*path\b|addsitedir|site_packages|from\s+sys\s+import|__import__\s*\(\s*.sys|getattr\s*\(\s*sys|vars\s*\(\s*sys"
+    r"sys\s*\.\s*path\b|(?<!\bos)\s*\.\s*path\b|addsitedir|site_packages|from\s+sys\s+import|__import__\s*\(\s*.sys"
+    r"|getattr\s*\(\s*sys|vars\s*\(\s*sys"
 )
 _BEHIND = re.compile(r"sys\s*\.\s*path\s*(?:\.\s*(?:append|extend)\s*\(|\+=)|site\s*\.\s*addsitedir\s*\(")  # at the end
 _ASKED_FIRST = re.compile(r"sys\s*\.\s*meta_path\s*\.\s*insert\s*\(\s*0\b")
@@ -80,6 +82,7 @@ class _Builder:
         self.nowhere: list[bytes] = []
         self.places: list[Searched] = []
         self.finders: dict[str, tuple[bytes, bool]] = {}
+        self.sites: set[bytes] = set()  # directories whose .pth files were read
         self.fronted: list[tuple[bytes, bytes, int]] = []  # directories that a line of a .pth can put first
 
     def blind(self, what: str, reason: str, path: bytes) -> None:
@@ -128,8 +131,14 @@ class _Builder:
 
     def site(self, directory: bytes) -> None:
         found = self.add(directory)
-        if found is None:
+        if found is not None:
+            self.lines_of(found)
+
+    def lines_of(self, found: bytes) -> None:
+        """Read the ``.pth`` files of a directory, once."""
+        if found in self.sites:
             return
+        self.sites.add(found)
         for name in self.tree.children(found):
             # Hidden ones are left out since 3.13, and in late releases of the minors before: there they can count.
             if name.endswith(b".pth") and not (name.startswith(b".") and self.version >= (3, 13)):
@@ -168,6 +177,10 @@ class _Builder:
         if _ADDS_PATH.search(line):
             texts = [text.encode("utf-8", "surrogateescape") for text in _directories(module) if text.strip("/.")]
             added = [self.add(text, site, ".pth line", path, number) for text in texts]
+            if "addsitedir" in line:
+                for found in added:
+                    if found is not None:
+                        self.lines_of(found)
             if not any(found is not None for found in added) or _computes(module):
                 self.blind(".pth line", f"line {number} changes sys.path by code that does not fold", path)
             if _ADDS_PATH.search(_BEHIND.sub("", line)):

@@ -25,6 +25,8 @@ def hidden(line: str) -> World:
         'import sys; p = sys.path; p.insert(0, "/opt/y")',
         'import sys; sys.path.append("/opt/y"); sys.path.reverse()',
         'import sys; from sys import path; path.insert(0, "/opt/y")',
+        'import sys as s; s.path.insert(0, "/opt/y")',
+        'import os; (lambda m: m.path.insert(0, "/opt/y"))(os.sys)',
         'import os; __import__("sys").path.insert(0, "/opt/y")',
         'import sys; getattr(sys, "path").insert(0, "/opt/y")',
         'import sys; sys.path.insert(0, "/opt/" + "y")',
@@ -57,6 +59,20 @@ def test_a_directory_that_is_put_first_and_holds_nothing_twice_is_none() -> None
     made = World({**files, "opt/y/only.py": ""}, argv=ENTRY)
     assert not made.trace.blindspots
     assert made.level("opt/y/only.py") == "eager"
+
+
+def test_the_lines_of_a_directory_that_a_line_adds_as_a_site_count_too() -> None:
+    files = site({"app.py": "import d\n", "d.py": "", "a.pth": 'import site; site.addsitedir("/opt/more")\n'})
+    lines = {"opt/more/b.pth": 'import sys; sys.path.insert(0, "/opt/y")\n', "opt/more/c.pth": "/opt/z\n"}
+    made = World({**files, **lines, "opt/y/d.py": "", "opt/z/e.py": ""}, argv=ENTRY)
+    (spot,) = (each for each in made.trace.blindspots if each.what == ".pth line")
+    assert (spot.path, "can put /opt/y first" in spot.reason) == (b"opt/more/b.pth", True)
+
+
+def test_a_site_that_adds_itself_is_read_once() -> None:
+    files = site({"app.py": "import d\n", "d.py": "", "a.pth": 'import site; site.addsitedir("/opt/more")\n'})
+    again = {"opt/more/b.pth": 'import site; site.addsitedir("/opt/more")\n', "opt/more/e.py": ""}
+    assert not World({**files, **again}, argv=ENTRY).trace.blindspots
 
 
 @pytest.mark.parametrize("line", ["  /opt/y", "\t/opt/y", " # /opt/y", " import sys"])
