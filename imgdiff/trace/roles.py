@@ -39,6 +39,9 @@ _MODULE_STARTUP = ("runpy", "pkgutil", "importlib.util", "importlib.machinery", 
 _SPAWN_STARTUP = ("multiprocessing.spawn", "multiprocessing.resource_tracker", "multiprocessing.popen_spawn_posix")
 _FORKSERVER_STARTUP = ("multiprocessing.forkserver", "multiprocessing.popen_forkserver")
 
+# What lies in the standard library's directory and is none of it: the two modules are the image's maker's.
+_NOT_STANDARD = {"site-packages", "dist-packages", "__pycache__", "sitecustomize", "usercustomize"}
+
 
 class Setting(msgspec.Struct, frozen=True):
     """One way in which the image can be started: the launch and its graph. ``main`` is the module that runs."""
@@ -123,7 +126,7 @@ class Maker:
                 for directory in (stdlib, stdlib + b"/lib-dynload"):
                     for name in self.tree.children(directory):
                         names.add(name.partition(b".")[0].decode("utf-8", "surrogateescape"))
-            self._standard[stdlib] = frozenset(names) - {"site-packages", "dist-packages", "__pycache__"}
+            self._standard[stdlib] = frozenset(names) - _NOT_STANDARD
         return self._standard[stdlib]
 
     def setting(self, launch: Launch) -> Setting | None:

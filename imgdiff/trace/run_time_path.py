@@ -41,6 +41,11 @@ BUILT_IN = LINKED | {
 }  # fmt: skip
 _FINDERS = frozenset({"meta_path", "path_hooks"})
 _ADDS = re.compile(r"sys\s*\.\s*path\b|addsitedir")
+# Methods that change which directory comes first, and how a text says that it is sys.path whose they are.
+_REORDERS = frozenset({"reverse", "sort", "remove", "pop", "clear"})
+_REORDERED = re.compile(
+    rb"sys\s*\.\s*path\s*\.\s*(?:reverse|sort|remove|pop|clear)\b|=\s*sys\s*\.\s*path\s*(?:[;#\n]|$)"
+)
 _MAX_SHOWN = 12  # places and files that one caveat names
 
 
@@ -325,7 +330,7 @@ class RunTimePath:
                         yield text
 
     def _speaks(self, reach: Reach, block: Block) -> None:
-        """Code that has finders of its own, or sets PYTHONPATH for those whom it starts."""
+        """Code that has finders of its own, reorders the path, or sets PYTHONPATH for those whom it starts."""
         unit = block.unit
         if unit.top in reach.standard and unit not in self._of:
             return
@@ -338,6 +343,17 @@ class RunTimePath:
         for scope in block.scopes if "PYTHONPATH" in block.refs else ():
             if "PYTHONPATH" in scope.strings:
                 self._near(reach, Added(unit, scope.line, scope.qualname or None, front=True))
+
+        for scope in block.scopes if "path" in block.refs and not _REORDERS.isdisjoint(block.refs) else ():
+            if {"sys", "path"} <= scope.names and not _REORDERS.isdisjoint(scope.names) and self._reorders(unit):
+                added = Added(unit, scope.line, scope.qualname or None, front=True)
+                for directory in reach.graph.resolver.search.directories:
+                    self._add(reach, directory, added)
+
+    def _reorders(self, unit: Unit) -> bool:
+        """Tell whether a source can turn sys.path around or take directories out of it; True where it is not kept."""
+        text = self._text(unit.path) if unit.path is not None and unit.path.endswith(b".py") else None
+        return text is None or _REORDERED.search(text) is not None
 
     def _near(self, reach: Reach, added: Added) -> None:
         """Add the directories that are named in the same function."""

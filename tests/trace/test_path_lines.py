@@ -97,3 +97,36 @@ def test_an_extension_module_of_another_platform_hides_nothing(suffix: str, load
     dynload = "usr/lib/python3.12/lib-dynload/_json.cpython-312-x86_64-linux-gnu.so"
     made = World({**files, dynload: b"\x7fELF"}, argv=ENTRY)
     assert made.level(f"{S}/d.py") == ("unreached" if loads else "eager")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import sys\nsys.path.pop(0)\nimport d\n",
+        "import sys\nsys.path.remove('/srv')\nimport d\n",
+        "import sys\nsys.path.reverse()\nimport d\n",
+        "import sys\ndef f():\n    sys.path.sort()\n    import d\nf()\n",
+        "import sys\np = sys.path\np.pop(0)\nimport d\n",
+    ],
+)
+def test_code_that_changes_the_order_of_the_path_can_load_later_copies(code: str) -> None:
+    files = {**site({"d.py": ""}), "srv/app.py": code, "srv/d.py": ""}
+    made = World(files, argv=("python3.12", "/srv/app.py"))
+    assert made.level(f"{S}/d.py") == "deferred"
+    assert made.level("srv/d.py") in ("eager", "deferred")
+
+
+@pytest.mark.parametrize(
+    "code",
+    ["import sys, os\nsys.path.append('/x')\nos.remove('/y')\nimport d\n", "from os import path\n[].pop()\nimport d\n"],
+)
+def test_code_that_takes_something_else_away_leaves_later_copies_alone(code: str) -> None:
+    files = {**site({"d.py": ""}), "srv/app.py": code, "srv/d.py": ""}
+    assert World(files, argv=("python3.12", "/srv/app.py")).level(f"{S}/d.py") == "unreached"
+
+
+@pytest.mark.parametrize("place", [S, "usr/lib/python3.12"])
+def test_a_sitecustomize_is_followed_wherever_it_lies(place: str) -> None:
+    files = site({"app.py": "import d\n", "d.py": "", "a.pth": "/opt/y\n"})
+    turned = {f"{place}/sitecustomize.py": "import sys\nsys.path.reverse()\n", "opt/y/d.py": ""}
+    assert World({**files, **turned}, argv=ENTRY).level("opt/y/d.py") == "deferred"
