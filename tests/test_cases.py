@@ -9,7 +9,7 @@ import pytest
 
 import imgdiff
 from imgdiff.model import Report
-from imgdiff.trace.chains import ROOT_EDGES
+from imgdiff.trace.evidence.chains import ROOT_EDGES
 from tests.support.expected import Run, differences, read_expected
 from tests.support.fixtures import FIXTURES, build_case, cases
 from tests.support.made import MissingPython

@@ -19,15 +19,15 @@ from imgdiff.model import (
     Side,
     Tree,
 )
-from imgdiff.trace.blocks import Unit
-from imgdiff.trace.closure import EAGER, Reach, Roots
-from imgdiff.trace.entry import Launch, PythonStart
-from imgdiff.trace.entry_points import EntryPoints
-from imgdiff.trace.graph import Graph
-from imgdiff.trace.narrowing import narrowing
-from imgdiff.trace.resolver import Found, Resolver
-from imgdiff.trace.run_time_path import RunTimePath
-from imgdiff.trace.search_path import SearchPath, build_search_path
+from imgdiff.trace.closure.reach import EAGER, Reach, Roots
+from imgdiff.trace.closure.run_time_path import RunTimePath
+from imgdiff.trace.data.entry_points import EntryPoints
+from imgdiff.trace.finder.resolver import Found, Resolver
+from imgdiff.trace.finder.search_path import SearchPath, build_search_path
+from imgdiff.trace.graph.blocks import Unit
+from imgdiff.trace.graph.graph import Graph
+from imgdiff.trace.graph.narrowing import narrowing
+from imgdiff.trace.launch.entry import Launch, PythonStart
 
 # Before the first line of a program: CPython's Lib/site.py, and what Python/pylifecycle.c imports.
 _STARTUP = (

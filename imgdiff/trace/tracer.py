@@ -28,19 +28,21 @@ from imgdiff.model import (
     Tree,
     UnresolvedImport,
 )
-from imgdiff.trace.blocks import Unit, fill
-from imgdiff.trace.calls import Use
-from imgdiff.trace.chains import Chains, Root, shortest
-from imgdiff.trace.children import child_module
-from imgdiff.trace.closure import DEFERRED, EAGER, Reach
-from imgdiff.trace.data_names import DataNames
-from imgdiff.trace.entry import Follower, Launch, PythonStart, environment_of, python_names, split_entry
-from imgdiff.trace.levels import Role
-from imgdiff.trace.live import Live, unbounded_path
-from imgdiff.trace.natives import Native, Natives, feed_interpreter, feed_libraries
-from imgdiff.trace.reached import Closed
+from imgdiff.trace.closure.loaded import Loaded
+from imgdiff.trace.closure.reach import DEFERRED, EAGER, Reach
+from imgdiff.trace.data.names import DataNames
+from imgdiff.trace.evidence.chains import Chains, Root, shortest
+from imgdiff.trace.evidence.levels import Role
+from imgdiff.trace.evidence.live import Live, unbounded_path
+from imgdiff.trace.evidence.reached import Closed
+from imgdiff.trace.evidence.world import World
+from imgdiff.trace.graph.blocks import Unit, fill
+from imgdiff.trace.graph.calls import Use
+from imgdiff.trace.graph.children import child_module
+from imgdiff.trace.launch.entry import Follower, Launch, PythonStart, environment_of, python_names, split_entry
+from imgdiff.trace.libraries.natives import Native, Natives, feed_interpreter, feed_libraries
+from imgdiff.trace.paths import show
 from imgdiff.trace.roles import Maker, Setting, inherit, main_of, unless
-from imgdiff.trace.world import Loaded, World, show
 
 _MAX_LINES = 12  # places that one caveat names
 

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from imgdiff.kinds.ld_cache import CacheFormatError
-from imgdiff.trace import ld_cache
-from imgdiff.trace.ld_cache import Cache
+from imgdiff.trace.libraries import ld_cache
+from imgdiff.trace.libraries.ld_cache import Cache
 from tests.support.elf import Elf, elf_bytes
 from tests.trace.library_image import Content, LibraryImage, Machine
 

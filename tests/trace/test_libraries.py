@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from imgdiff.model import ElfFacts, Unreadable
-from imgdiff.trace.libraries import Caches, Closure, LibraryResolver, Start
+from imgdiff.trace.libraries.needed import Caches, Closure, LibraryResolver, Start
 from tests.kinds.elf_inputs import tool
 from tests.support.elf import Elf, elf_bytes
 from tests.trace.library_image import LOADER, Content, LibraryImage, Machine

@@ -13,7 +13,7 @@ import pytest
 from imgdiff.engines import load_profiles
 from imgdiff.errors import UsageError
 from imgdiff.model import ElfFacts, ImageConfig, LookupAnswer
-from imgdiff.trace.libraries import LibraryResolver
+from imgdiff.trace.libraries.needed import LibraryResolver
 from imgdiff.trace.lookup import look_up
 from imgdiff.trace.tracer import Tracer
 from tests.support.elf import Elf

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from imgdiff.model import Environment, LookupAnswer
-from imgdiff.trace.resolver import Resolver
-from imgdiff.trace.search_path import build_search_path
+from imgdiff.trace.finder.resolver import Resolver
+from imgdiff.trace.finder.search_path import build_search_path
 from tests.trace.library_image import Machine
 from tests.trace.world import SITE, World, site
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from imgdiff.assuming import applied
 from imgdiff.model import Assumed, AssumeRule, Condition, ModelTable, Profile, ProfileRole, RootGroup
 from imgdiff.trace import trace
-from imgdiff.trace.dead_lines import dead_lines
+from imgdiff.trace.graph.dead_lines import dead_lines
 from tests.trace.world import SITE, Facts, World, site
 
 S = SITE.decode()

@@ -7,7 +7,7 @@ import re
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from imgdiff.trace.data_words import code_paths, words_of
+from imgdiff.trace.data.words import code_paths, words_of
 
 _DOTTED = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 _WITH_ATTRIBUTE = re.compile(r"[^\W\d][\w.]*:[^\W\d][\w.]*")

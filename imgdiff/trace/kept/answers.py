@@ -8,12 +8,12 @@ from imgdiff.model import (
     Hop,
     Trace,
 )
-from imgdiff.trace.blocks import Unit
+from imgdiff.trace.evidence.reached import Asleep, Sleepers
+from imgdiff.trace.graph.blocks import Unit
 from imgdiff.trace.kept.shapes import (
     KeptRole,
 )
 from imgdiff.trace.named import Names
-from imgdiff.trace.reached import Asleep, Sleepers
 
 
 class Once:

@@ -8,7 +8,10 @@ from imgdiff.model import (
     Side,
     Trace,
 )
-from imgdiff.trace.blocks import Unit
+from imgdiff.trace.evidence.levels import Role
+from imgdiff.trace.evidence.reached import Closed, Origin
+from imgdiff.trace.evidence.world import World
+from imgdiff.trace.graph.blocks import Unit
 from imgdiff.trace.kept.shapes import (
     ENCODER,
     NONE,
@@ -22,10 +25,7 @@ from imgdiff.trace.kept.shapes import (
     KeptUnit,
     KeptWorld,
 )
-from imgdiff.trace.levels import Role
 from imgdiff.trace.named import Names
-from imgdiff.trace.reached import Closed, Origin
-from imgdiff.trace.world import World
 
 
 def freeze(trace: Trace, side: Side, earlier: Trace | None = None) -> bytes | None:

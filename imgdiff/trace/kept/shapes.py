@@ -15,8 +15,8 @@ from imgdiff.model import (
     Side,
     UnresolvedImport,
 )
-from imgdiff.trace.resolver import FoundKind
-from imgdiff.trace.search_path import SearchPath
+from imgdiff.trace.finder.resolver import FoundKind
+from imgdiff.trace.finder.search_path import SearchPath
 
 NONE = -1  # in place of a module
 Line = int | None

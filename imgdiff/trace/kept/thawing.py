@@ -16,9 +16,14 @@ from imgdiff.model import (
     Trace,
     Tree,
 )
-from imgdiff.trace.blocks import Unit
-from imgdiff.trace.chains import Chains
-from imgdiff.trace.closure import DEFERRED, EAGER
+from imgdiff.trace.closure.loaded import Loaded
+from imgdiff.trace.closure.reach import DEFERRED, EAGER
+from imgdiff.trace.evidence.chains import Chains
+from imgdiff.trace.evidence.levels import Role
+from imgdiff.trace.evidence.reached import Asleep, Closed, Further, Origin, Sleepers
+from imgdiff.trace.evidence.world import World
+from imgdiff.trace.finder.resolver import Found, Resolver
+from imgdiff.trace.graph.blocks import Unit
 from imgdiff.trace.kept.answers import Kept, Once
 from imgdiff.trace.kept.shapes import (
     DECODER,
@@ -30,11 +35,7 @@ from imgdiff.trace.kept.shapes import (
     KeptTrace,
     columns,
 )
-from imgdiff.trace.levels import Role
 from imgdiff.trace.named import Names
-from imgdiff.trace.reached import Asleep, Closed, Further, Origin, Sleepers
-from imgdiff.trace.resolver import Found, Resolver
-from imgdiff.trace.world import Loaded, World
 
 
 def thaw(

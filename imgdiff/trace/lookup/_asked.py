@@ -7,11 +7,11 @@ from collections.abc import Callable, Collection, Iterator
 import msgspec
 
 from imgdiff.model import Environment, LookupCandidate
-from imgdiff.trace.entry import Launch, PythonStart, environment_of
-from imgdiff.trace.graph import Graph
+from imgdiff.trace.graph.graph import Graph
+from imgdiff.trace.launch.entry import Launch, PythonStart, environment_of
+from imgdiff.trace.paths import show
 from imgdiff.trace.roles import Setting
 from imgdiff.trace.tracer import Tracer
-from imgdiff.trace.world import show
 
 _ELSEWHERE = 200  # files that one answer names
 

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from imgdiff.model import ElfFacts, LookupAnswer, LookupCandidate, LookupPlace, LookupSource, Unreadable
-from imgdiff.trace import ld_cache
-from imgdiff.trace.ld_cache import Cache, CachedLibrary, join
-from imgdiff.trace.libraries import PRELOAD, PRELOAD_PATH, Closure, LibraryResolver, Start
-from imgdiff.trace.library_search import Candidate, Step
+from imgdiff.trace.libraries import ld_cache
+from imgdiff.trace.libraries.ld_cache import Cache, CachedLibrary, join
+from imgdiff.trace.libraries.natives import preloaded
+from imgdiff.trace.libraries.needed import PRELOAD, PRELOAD_PATH, Closure, LibraryResolver, Start
+from imgdiff.trace.libraries.search import Candidate, Step
 from imgdiff.trace.lookup._asked import Asked, Desk
-from imgdiff.trace.natives import preloaded
-from imgdiff.trace.world import show
+from imgdiff.trace.paths import show
 
 _SOURCES: tuple[LookupSource, ...] = ("LD_LIBRARY_PATH", "RPATH", "RUNPATH", "musl's path")
 

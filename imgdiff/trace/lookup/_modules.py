@@ -7,11 +7,11 @@ from collections.abc import Iterator
 import msgspec
 
 from imgdiff.model import LookupAnswer, LookupCandidate, LookupPlace
+from imgdiff.trace.closure.run_time_path import BUILT_IN
+from imgdiff.trace.finder.resolver import Found, Resolver
+from imgdiff.trace.finder.search_path import Searched
 from imgdiff.trace.lookup._asked import Asked, Desk
-from imgdiff.trace.resolver import Found, Resolver
-from imgdiff.trace.run_time_path import BUILT_IN
-from imgdiff.trace.search_path import Searched
-from imgdiff.trace.world import show
+from imgdiff.trace.paths import show
 
 _KINDS = {"source": "", "bytecode": "a .pyc without its source", "extension": "an extension module"}
 

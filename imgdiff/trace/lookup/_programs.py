@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from imgdiff.model import LookupAnswer, LookupCandidate, LookupPlace
-from imgdiff.trace.entry import DEFAULT_PATH
+from imgdiff.trace.launch.entry import DEFAULT_PATH
 from imgdiff.trace.lookup._asked import Asked, Desk
-from imgdiff.trace.world import show
+from imgdiff.trace.paths import show
 
 
 def program(desk: Desk, asked: Asked, name: str) -> LookupAnswer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from imgdiff.model import MAX_LINKS, RecordedProcess, Tree
-from imgdiff.trace.world import module_file
+from imgdiff.trace.paths import module_file
 
 _KERNEL = (b"proc", b"sys", b"dev")
 _MEMORY = b"dev/shm/"  # files as any others, in memory

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from imgdiff.model import Change, Covers, FactSource, Profile, ProfileRole, Recording, Trace
+from imgdiff.trace.paths import is_shared_object
 from imgdiff.trace.recorded.complete import Completeness, Reads
 from imgdiff.trace.recorded.family import Roles, is_helper, parents_of
 from imgdiff.trace.recorded.places import Places, is_module, module_key
 from imgdiff.trace.recorded.used import Used, used
-from imgdiff.trace.world import is_shared_object
 
 
 class Run:

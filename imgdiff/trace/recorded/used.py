@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from imgdiff.model import FileEntry, How, RecordedFile, RecordedProcess, RoleTrace
+from imgdiff.trace.paths import is_shared_object
 from imgdiff.trace.recorded.places import Found, Places, is_module, module_key, recorders
-from imgdiff.trace.world import is_shared_object
 
 RANK: Mapping[How, int] = {"executed": 3, "mapped": 2, "opened": 1}
 

@@ -1,0 +1,1 @@
+"""Modules that no code names: what data files, entry points, the command line and ENV bring in."""

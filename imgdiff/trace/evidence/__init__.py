@@ -1,0 +1,1 @@
+"""What a role can be asked of any path: the level, and the chain that proves it."""

@@ -1,0 +1,424 @@
+"""What a command line starts: through wrappers, shells, scripts and shebangs to the program that stays."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from imgdiff.kinds import shell
+from imgdiff.model import (
+    HOLE,
+    Attribution,
+    Environment,
+    FactSource,
+    ImageConfig,
+    ShellFacts,
+    Tree,
+    Unreadable,
+)
+from imgdiff.trace.launch.sourced import DEFAULT_PATH, SetBy, Shell, Touched, at_homes, own_place
+
+__all__ = [
+    "DEFAULT_PATH",
+    "Follower",
+    "Launch",
+    "PythonStart",
+    "SetBy",
+    "Touched",
+    "environment_of",
+    "python_names",
+    "split_entry",
+]
+
+_MAX_VARIANTS = 6  # parts of a path that a script may or may not set, each tried alone
+_MAX_DEPTH = 16  # of scripts that start scripts
+_SHELLS = frozenset({b"sh", b"bash", b"dash", b"ash", b"zsh", b"ksh", b"busybox"})
+_PYTHON = re.compile(rb"(?:python|pypy)(?:\d+(?:\.\d+)*)?t?")
+_WRAPPERS = frozenset(
+    b"tini tini-static dumb-init catatonit docker-init env numactl taskset nice ionice chrt stdbuf timeout setpriv "
+    b"setsid gosu su-exec sudo runuser nohup time catchsegv unshare capsh strace ltrace gdb valgrind perf nsys ncu "
+    b"vtune mpirun mpiexec xvfb-run uv conda micromamba poetry pdm pipenv hatch flock prlimit eatmydata s6-setuidgid "
+    b"linux32 linux64 setarch arch xargs busybox".split()
+)
+_SHELL_WORDS = frozenset({"exec", "command", "builtin", "nohup", "time", "then", "do", "else", "!", "{", "("})
+_VALUED = frozenset("WX")  # interpreter options that take a value
+Mode = Literal["module", "script", "code", "stdin"]
+
+
+class PythonStart(msgspec.Struct, frozen=True):
+    """An interpreter that is started: which environment, with which options, and what it runs."""
+
+    invoked: bytes  # the path under which it was found, not canonical
+    environment: Environment | None
+    flags: frozenset[str]
+    mode: Mode
+    target: str  # module name, path of the script in the tree, or code
+    arguments: tuple[str, ...]
+
+
+class Launch(msgspec.Struct, frozen=True):
+    """What a command line comes to. ``program`` is the canonical path of the last program, if it is in the image.
+    ``set_by`` is what shell code on the way adds to the image's ENV."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: bytes
+    touched: tuple[Touched, ...] = ()
+    python: PythonStart | None = None
+    program: bytes | None = None
+    in_shell: bool = False
+    caveats: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()  # strings of the shell code on the way
+    set_by: tuple[SetBy, ...] = ()
+
+    def unsure(self, name: str) -> frozenset[str]:
+        """Return the parts of a path list that shell code may or may not put there."""
+        sure = {each.part for each in self.set_by if each.name == name and each.sure}
+        return frozenset(each.part for each in self.set_by if each.name == name) - sure
+
+
+def environment_of(config: ImageConfig | None) -> dict[str, str]:
+    """Return the ENV of an image as a mapping; the last of two equal names wins."""
+    env: dict[str, str] = {}
+    for line in config.env if config is not None else ():
+        name, _, value = line.partition("=")
+        env[name] = value
+    return env
+
+
+class Follower:
+    """Follows command lines in one image."""
+
+    def __init__(self, tree: Tree, attribution: Attribution, facts: FactSource) -> None:
+        self.tree, self.attribution, self.facts = tree, attribution, facts
+
+    # Finding programs -----------------------------------------------------------------------------------------------
+
+    def which(self, name: str, env: Mapping[str, str], cwd: bytes) -> bytes | None:
+        """Return the path (links not followed) under which a program is found, or None."""
+        if not name or HOLE in name or "\n" in name:
+            return None
+        encoded = name.encode("utf-8", "surrogateescape")
+        if b"/" in encoded:
+            while encoded.startswith(b"./"):
+                encoded = encoded[2:]
+            candidates = [encoded]
+        else:
+            directories = env.get("PATH", DEFAULT_PATH).split(":")
+            candidates = [directory.encode("utf-8", "surrogateescape") + b"/" + encoded for directory in directories]
+        for candidate in candidates:
+            full = candidate.strip(b"/") if candidate.startswith(b"/") else (cwd + b"/" + candidate).strip(b"/")
+            entry = self.tree.lookup(full)
+            if entry is not None and entry.type == "file" and entry.mode & 0o111:
+                return full
+        return None
+
+    def environment(self, invoked: bytes) -> Environment | None:
+        """Return the environment of an interpreter by the name under which it is started (PEP 405: ``pyvenv.cfg``
+        beside or above it decides)."""
+        environments = self.attribution.environments
+        here: bytes | None = invoked
+        for _ in range(8):
+            if here is None:
+                break
+            directory = self.tree.resolve(here.rpartition(b"/")[0])
+            prefix = None if directory is None else directory.rpartition(b"/")[0]
+            for environment in environments:
+                if environment.prefix == prefix and environment.prefix != environment.base:
+                    return environment
+            entry = (
+                self.tree.get((directory + b"/" if directory else b"") + here.rpartition(b"/")[2])
+                if directory is not None
+                else None
+            )
+            if entry is None or entry.type != "symlink" or not entry.link_target:
+                break
+            target = entry.link_target
+            here = target.strip(b"/") if target.startswith(b"/") else entry.path.rpartition(b"/")[0] + b"/" + target
+        binary = self.tree.resolve(invoked)
+        exact = [each for each in environments if each.executable == binary and each.prefix == each.base]
+        if exact:
+            return exact[0]
+        version = re.search(rb"(\d+\.\d+)", (binary or invoked).rpartition(b"/")[2])
+        same = [each for each in environments if version and each.version == version[1].decode()]
+        return next(iter(same or environments), None)
+
+    # Following ------------------------------------------------------------------------------------------------------
+
+    def follow(self, argv: Sequence[str], env: Mapping[str, str], cwd: bytes, depth: int = 0) -> list[Launch]:
+        """Return what a command line can come to; empty if its program is not in the image."""
+        env = dict(env)
+        argv = list(argv)
+        while argv and re.fullmatch(r"[A-Za-z_]\w*=[^\x00]*", argv[0]):
+            name, _, value = argv.pop(0).partition("=")
+            env[name] = value
+        while argv and argv[0] in _SHELL_WORDS:
+            argv.pop(0)
+            while argv and argv[0] in ("-a", "-c", "-l"):
+                argv = argv[2 if argv[0] == "-a" else 1 :]
+        if not argv or depth > _MAX_DEPTH:
+            return []
+        found = self.which(argv[0], env, cwd)
+        if found is None:
+            return []
+        path = self.tree.resolve(found)
+        assert path is not None
+        first = Touched(path, "root", sure=True)
+        base = Launch(tuple(argv), env, cwd, (first,), program=path)
+        names = {found.rpartition(b"/")[2], path.rpartition(b"/")[2]}
+        if self.facts.elf(path) is not None:
+            return self._binary(base, found, names, depth)
+        return self._script(base, path, depth)
+
+    def _binary(self, base: Launch, found: bytes, names: set[bytes], depth: int) -> list[Launch]:
+        argv = list(base.argv)
+        if names & _SHELLS and not (b"busybox" in names and found.rpartition(b"/")[2] == b"busybox"):
+            return self._shell(base, argv[1:], depth)
+        if any(_PYTHON.fullmatch(name) for name in names):
+            return [msgspec.structs.replace(base, python=self._python(found, argv[1:]))]
+        if names & _WRAPPERS:
+            return self._wrapped(base, argv[1:], depth) or [base]
+        return [base]
+
+    def _wrapped(self, base: Launch, rest: list[str], depth: int) -> list[Launch]:
+        """Behind a wrapper: the first argument that is a program."""
+        env = dict(base.env)
+        position = rest.index("--") + 1 if "--" in rest else 0
+        for index in range(position, len(rest)):
+            word = rest[index]
+            if re.fullmatch(r"[A-Za-z_]\w*=.*", word, re.DOTALL):
+                name, _, value = word.partition("=")
+                env[name] = value
+            elif word in ("-S", "--split-string") and index + 1 < len(rest):
+                return self._behind(base, [*shlex.split(rest[index + 1]), *rest[index + 2 :]], env, depth)
+            elif not word.startswith("-") and self.which(word, env, base.cwd) is not None:
+                return self._behind(base, rest[index:], env, depth)
+        return []
+
+    def _behind(
+        self, base: Launch, argv: Sequence[str], env: Mapping[str, str], depth: int, sure: bool = True
+    ) -> list[Launch]:
+        return [self._joined(base, each, sure) for each in self.follow(argv, env, base.cwd, depth + 1)]
+
+    def _joined(self, base: Launch, inner: Launch, sure: bool) -> Launch:
+        by = base.touched[0].path
+        touched = [
+            msgspec.structs.replace(
+                each,
+                sure=each.sure and sure,
+                by=by if each.by is None else each.by,
+                edge="program" if each.edge == "root" else each.edge,
+            )
+            for each in inner.touched
+        ]
+        return msgspec.structs.replace(
+            inner,
+            touched=(*base.touched, *touched),
+            in_shell=base.in_shell or inner.in_shell,
+            caveats=(*base.caveats, *inner.caveats),
+            texts=(*base.texts, *inner.texts),
+            set_by=tuple(dict.fromkeys((*base.set_by, *inner.set_by))),
+        )
+
+    def _python(self, invoked: bytes, rest: list[str]) -> PythonStart:
+        flags: set[str] = set()
+        environment = self.environment(invoked)
+        index = 0
+        while index < len(rest):
+            word = rest[index]
+            if word.startswith("--"):
+                index += 2 if word == "--check-hash-based-pycs" else 1
+                continue
+            if not word.startswith("-") or word == "-":
+                break
+            for position, letter in enumerate(word[1:], 2):
+                if letter in "mc":
+                    value = word[position:] or (rest[index + 1] if index + 1 < len(rest) else HOLE)  # as in -c $CODE
+                    following = rest[index + (1 if word[position:] else 2) :]
+                    mode: Mode = "module" if letter == "m" else "code"
+                    return PythonStart(invoked, environment, frozenset(flags), mode, value, tuple(following))
+                if letter in _VALUED:
+                    index += 0 if word[position:] else 1
+                    break
+                flags.add(letter)
+            index += 1
+        if index >= len(rest) or rest[index] == "-":
+            return PythonStart(invoked, environment, frozenset(flags), "stdin", "", tuple(rest[index + 1 :]))
+        return PythonStart(invoked, environment, frozenset(flags), "script", rest[index], tuple(rest[index + 1 :]))
+
+    def _script(self, base: Launch, path: bytes, depth: int) -> list[Launch]:
+        """A script: its shebang says who runs it."""
+        text = self.facts.text(path)
+        head = (text or b"")[:512].partition(b"\n")[0]
+        rest = list(base.argv[1:])
+        if not head.startswith(b"#!"):
+            if text is None:
+                return [base]
+            return self._run_shell(base, path, rest, depth)  # as a shell does with a file that has no shebang
+        try:
+            words = shlex.split(head[2:].decode("utf-8", "surrogateescape"))
+        except ValueError:
+            words = head[2:].decode("utf-8", "surrogateescape").split()
+        absolute = "/" + path.decode("utf-8", "surrogateescape")
+        if (
+            words
+            and words[0].rpartition("/")[2] == "sh"
+            and b"exec" in (text or b"")[:512]
+            and b"'''" in (text or b"")[:512]
+        ):
+            # pip's trick for long shebangs: '''exec' /long/path/python "$0" "$@"
+            match = re.search(rb"^'''exec' (\S+|\"[^\"]+\")", text or b"", re.MULTILINE)
+            if match is not None:
+                words = [match[1].strip(b'"').decode("utf-8", "surrogateescape")]
+        launches = [
+            self._interpreted(base, each)
+            for each in self.follow([*words, absolute, *rest], base.env, base.cwd, depth + 1)
+        ]
+        return launches or [base]
+
+    def _interpreted(self, base: Launch, inner: Launch) -> Launch:
+        joined = self._joined(base, inner, sure=True)
+        script = base.touched[0].path
+        touched = tuple(
+            msgspec.structs.replace(each, edge="interpreter") if each.by == script and each.edge == "program" else each
+            for each in joined.touched
+        )
+        return msgspec.structs.replace(joined, touched=touched)
+
+    # Shells ---------------------------------------------------------------------------------------------------------
+
+    def _shell(self, base: Launch, rest: list[str], depth: int) -> list[Launch]:
+        base = msgspec.structs.replace(base, in_shell=True)
+        index = 0
+        while index < len(rest) and rest[index].startswith(("-", "+")) and rest[index] not in ("-", "--"):
+            option = rest[index]
+            if not option.startswith("--") and "c" in option:
+                index += 1
+                if index >= len(rest):
+                    return [base]
+                # bash -c CODE NAME ARGUMENTS...
+                return self._code(base, rest[index].encode("utf-8", "surrogateescape"), rest[index + 2 :], depth)
+            index += 2 if option in ("-o", "-O", "+o", "+O", "--rcfile", "--init-file") else 1
+        if index < len(rest) and rest[index] in ("-", "--"):
+            index += 1
+        if index >= len(rest):
+            return [base]
+        path = self.tree.resolve(rest[index].encode("utf-8", "surrogateescape"), base.cwd)
+        entry = None if path is None else self.tree.get(path)
+        if path is None or entry is None or entry.type != "file":
+            return [base]
+        return self._run_shell(base, path, rest[index + 1 :], depth)
+
+    def _run_shell(self, base: Launch, path: bytes, rest: list[str], depth: int) -> list[Launch]:
+        base = msgspec.structs.replace(base, in_shell=True)
+        if all(each.path != path for each in base.touched):
+            base = msgspec.structs.replace(
+                base, touched=(*base.touched, Touched(path, "program", sure=True, by=base.touched[0].path))
+            )
+        return self._commands(base, path, self.facts.shell(path), rest, depth)
+
+    def _code(self, base: Launch, code: bytes, rest: list[str], depth: int) -> list[Launch]:
+        return self._commands(base, None, shell.facts(code), rest, depth)
+
+    def _commands(
+        self, base: Launch, script: bytes | None, facts: ShellFacts | Unreadable, rest: list[str], depth: int
+    ) -> list[Launch]:
+        if isinstance(facts, Unreadable):
+            named = "the command line" if script is None else f"/{script.decode('utf-8', 'backslashreplace')}"
+            caveat = f"{named} could not be read as a shell script: {facts.reason}"
+            return [msgspec.structs.replace(base, caveats=(*base.caveats, caveat))]
+        state = Shell(self.tree, self.facts, base.cwd)
+        state.env.update(base.env)
+        state.touched += base.touched
+        state.texts += base.texts
+        state.set_by += base.set_by
+        before = len(state.touched)
+        state.run(facts, script, script if script is not None else base.touched[0].path)
+        base = msgspec.structs.replace(
+            base,
+            env=state.env,
+            touched=tuple(state.touched),
+            texts=tuple(state.texts),
+            set_by=tuple(state.set_by),
+        )
+        launches: list[Launch] = []
+        places = [base.cwd, *self._entered(base, script, facts)]
+        found = [(script, words) for words, _ in facts.commands]
+        for each in state.touched[before:]:  # what a sourced file starts is started here
+            inner = self.facts.shell(each.path) if each.edge == "source" else None
+            found += [(each.path, words) for words, _ in inner.commands] if isinstance(inner, ShellFacts) else []
+        for by, words in found:
+            argv = self._argv(base, by, words, rest)
+            for env in _variants(base) if argv else ():
+                for place in places:
+                    here = msgspec.structs.replace(base, cwd=place)
+                    for launch in self._behind(here, argv, env, depth, sure=False):
+                        if launch not in launches:
+                            launches.append(launch)
+        return launches or [base]
+
+    def _entered(self, base: Launch, script: bytes | None, facts: ShellFacts) -> list[bytes]:
+        """Return the directories that shell code changes to: its other commands run there, or where it began."""
+        found: dict[bytes, None] = {}
+        for words, _ in facts.commands:
+            if words[0] in ("cd", "pushd"):
+                target = next((word for word in words[1:] if not word.startswith("-")), "~")
+                for name in at_homes(own_place(target, script), base.env, self.tree):
+                    for cwd in (base.cwd, *found) if HOLE not in name else ():
+                        path = self.tree.resolve(name.encode("utf-8", "surrogateescape"), cwd)
+                        if path is not None and path != base.cwd and self.tree.is_dir(path):
+                            found[path] = None
+                            break
+        return [*found][:_MAX_VARIANTS]
+
+    def _argv(self, base: Launch, script: bytes | None, words: Sequence[str], rest: Sequence[str]) -> list[str]:
+        """Return the command line of a shell command, with the script's own arguments where a word does not fold: it
+        is mostly ``"$@"``."""
+        argv: list[str] = []
+        for word in words:
+            if word == HOLE:
+                argv += rest
+            else:
+                argv.append(at_homes(own_place(word, script), base.env, self.tree)[0])
+        return argv
+
+
+def _variants(launch: Launch) -> list[Mapping[str, str]]:
+    """Return what the ENV of a shell's commands can be: with all that its code sets, and, where a line that may not
+    run decides which modules and programs are found, without all such, and with each of them alone."""
+    open_ = [(name, part) for name in ("PATH", "PYTHONPATH") for part in sorted(launch.unsure(name))]
+    found = [launch.env]
+    kept: list[tuple[tuple[str, str], ...]] = [(), *((each,) for each in open_[:_MAX_VARIANTS])] if open_ else []
+    for some in kept:
+        env = dict(launch.env)
+        for name in {name for name, _ in open_}:
+            left_out = {part for other, part in open_ if other == name and (other, part) not in some}
+            env[name] = ":".join(part for part in env.get(name, "").split(":") if part not in left_out)
+            if not env[name]:
+                del env[name]
+        if env not in found:
+            found.append(env)
+    return found
+
+
+def split_entry(entry: str) -> list[str]:
+    """Return the command line of ``--entry``: a bare module name means ``python -m``."""
+    words = shlex.split(entry)
+    if words and words[0] == "-m":
+        return ["python", *words]
+    if len(words) >= 1 and re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", words[0]) and "/" not in words[0]:
+        return ["python", "-m", *words]
+    return words
+
+
+def python_names(attribution: Attribution, exists: Callable[[bytes], bool]) -> Iterator[str]:
+    """Yield command names under which the image's interpreters are found, for entries that only say ``python``."""
+    for environment in attribution.environments:
+        for name in (b"python3", b"python", b"python" + environment.version.encode()):
+            path = (environment.prefix + b"/" if environment.prefix else b"") + b"bin/" + name
+            if exists(path):
+                yield "/" + path.decode("utf-8", "surrogateescape")

@@ -1,0 +1,480 @@
+"""Which file a library's name resolves to, as the dynamic loader looks for it (ld.so(8), glibc's dl-load.c; musl's
+dynlink.c).
+
+Where more than one file can be what is loaded, all are candidates: libraries for certain CPUs beside the plain one, and
+what the stored ``ld.so.cache`` and one made anew by ldconfig give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import msgspec
+
+from imgdiff.kinds.ld_cache import CacheFormatError
+from imgdiff.model import HOLE, Blindspot, ElfFacts, FactSource, Tree
+from imgdiff.trace.libraries import ld_cache
+from imgdiff.trace.libraries.ld_cache import Cache, cpu_directories, join
+
+_X86_64 = (62, 64)
+_PLATFORMS: dict[int, tuple[str, ...]] = {
+    62: ("x86_64", "haswell", "xeon_phi"),
+    3: ("i686", "i586", "i486", "i386"),
+    183: ("aarch64",),
+    40: ("v7l", "v8l"),
+    21: ("power8", "power9", "power10"),
+    22: ("z13", "z14", "z15", "z16"),
+}
+_MULTIARCH: dict[tuple[int, int], bytes] = {
+    _X86_64: b"x86_64-linux-gnu",
+    (3, 32): b"i386-linux-gnu",
+    (183, 64): b"aarch64-linux-gnu",
+    (40, 32): b"arm-linux-gnueabihf",
+    (21, 64): b"powerpc64le-linux-gnu",
+    (22, 64): b"s390x-linux-gnu",
+    (243, 64): b"riscv64-linux-gnu",
+    (258, 64): b"loongarch64-linux-gnu",
+}
+_MUSL_PATH = (b"lib", b"usr/local/lib", b"usr/lib")
+_MUSL_OWN = ("c", "pthread", "rt", "m", "dl", "util", "xnet")
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One directory that is searched: how it comes to that in words, the file that says so, and whether it is searched
+    in any case; a shell script can set LD_LIBRARY_PATH in a branch."""
+
+    directory: bytes
+    how: str
+    by: bytes | None = None
+    sure: bool = True
+
+
+class Candidate(msgspec.Struct, frozen=True):
+    """One file that a name can load: ``path`` is canonical, ``opened`` as the loader opens it (no leading slash),
+    ``how`` says in a few words where it was found. ``certain`` is False where it is loaded only in another order of
+    loading than the one assumed."""
+
+    path: bytes
+    opened: bytes
+    how: str
+    certain: bool = True
+
+
+class Resolution(msgspec.Struct, frozen=True):
+    """What one name resolves to. No candidate: nothing is found. ``searched`` are the directories that were looked
+    into, in order, the caches apart. ``differs``: the stored ld.so.cache and a rebuilt one lead to different files,
+    ``stored`` and ``rebuilt`` (canonical; None: to nothing)."""
+
+    name: str
+    candidates: tuple[Candidate, ...] = ()
+    searched: tuple[bytes, ...] = ()
+    differs: bool = False
+    stored: bytes | None = None
+    rebuilt: bytes | None = None
+
+
+class Mapped:
+    """A file in the process: its facts, the name it was opened under, and the one that loaded it first."""
+
+    __slots__ = ("certain", "facts", "loader", "names", "opened", "path")
+
+    def __init__(
+        self, path: bytes, opened: bytes, facts: ElfFacts, loader: Mapped | None = None, certain: bool = True
+    ) -> None:
+        self.path, self.opened, self.facts, self.loader, self.certain = path, opened, facts, loader, certain
+        self.names: set[str] = set()
+
+    @property
+    def origin(self) -> bytes:
+        """The directory that ``$ORIGIN`` stands for: of the name that was opened, links in it not followed."""
+        return self.opened.rpartition(b"/")[0]
+
+
+class Caches:
+    """The stored loader's cache of one image and the one that ldconfig would make. Resolvers of an image share it."""
+
+    def __init__(self, tree: Tree, facts: FactSource) -> None:
+        self._tree, self._facts = tree, facts
+        self._rebuilt: dict[tuple[bytes, ...], Cache] = {}
+        self._variants: dict[bytes, list[tuple[bytes, bytes]]] = {}
+        self._files: dict[bytes, list[bytes]] | None = None
+        self.blindspots: tuple[Blindspot, ...] = ()
+        self.stored: Cache | None = None
+        self.absent = tree.lookup(ld_cache.CACHE_PATH) is None
+        if self.absent:
+            return
+        data = facts.text(ld_cache.CACHE_PATH)
+        reason = "its content was not kept"
+        if data is not None:
+            try:
+                self.stored = ld_cache.parse(data)
+            except CacheFormatError as error:
+                reason = str(error)
+        if self.stored is None:
+            text = f"The loader's cache can't be read: {reason}. Libraries were resolved as ldconfig would make it."
+            self.blindspots = (Blindspot("ld.so.cache", text, path=ld_cache.CACHE_PATH),)
+
+    def worlds(self, trusted: tuple[bytes, ...]) -> Iterator[tuple[Cache, str]]:
+        """Yield the caches that a process can meet, each with words for how a file is found: the stored one and the
+        rebuilt one; where none is stored the rebuilt one and none at all."""
+        if self.stored is not None:
+            yield self.stored, "ld.so.cache"
+        yield self.rebuilt(trusted), "ld.so.cache as ldconfig makes it"
+        if self.absent:
+            yield Cache(()), ""
+
+    def rebuilt(self, trusted: tuple[bytes, ...]) -> Cache:
+        """Return the cache as ldconfig would make it, with these directories of the loader's own."""
+        if trusted not in self._rebuilt:
+            self._rebuilt[trusted] = ld_cache.rebuild(self._tree, self._facts, trusted)
+        return self._rebuilt[trusted]
+
+    def files(self, name: bytes) -> list[bytes]:
+        """Return the files of a library's name, wherever they lie, sorted."""
+        if self._files is None:
+            self._files = {}
+            for path, entry in sorted(self._tree.entries.items()):
+                if b".so" in path and entry.type in ("file", "symlink"):
+                    self._files.setdefault(path.rpartition(b"/")[2], []).append(path)
+        return self._files.get(name, [])
+
+    def variants(self, canonical: bytes) -> list[tuple[bytes, bytes]]:
+        """Return the directories for certain CPUs below a library directory, as (relative, canonical) paths."""
+        if canonical not in self._variants:
+            self._variants[canonical] = list(cpu_directories(self._tree, canonical))
+        return self._variants[canonical]
+
+
+class LibrarySearch:
+    """Looks for names in one image, for processes of one machine and one loader; see LibraryResolver."""
+
+    def __init__(
+        self,
+        tree: Tree,
+        facts: FactSource,
+        environment: Mapping[str, str] | None = None,
+        program: bytes | None = None,
+        directory: bytes = b"",
+        caches: Caches | None = None,
+        unsure: Collection[str] = (),
+    ) -> None:
+        self._unsure = frozenset(unsure)  # parts of LD_LIBRARY_PATH and LD_PRELOAD that may not be there
+        self._tree, self._facts = tree, facts
+        self._environment = environment or {}
+        self._directory = directory.strip(b"/")
+        self._program = self.mapped(program) if program is not None else None
+        self._caches = caches or Caches(tree, facts)
+        self._machine: tuple[int, int] | None = None
+        self._musl = _musl_loader(tree) is not None and not _has_glibc(tree)
+        self._trusted: tuple[bytes, ...] = ()
+        self._lib: tuple[bytes, ...] = ()
+        self._known: dict[tuple[bytes, tuple[tuple[bytes, bool], ...], bool], Resolution] = {}
+        if self._program is not None:
+            self.settle(self._program.facts)
+
+    def settle(self, facts: ElfFacts) -> None:
+        """Take machine and loader from the first file that is mapped."""
+        if self._machine is None:
+            self._machine = facts.machine, facts.bits
+            if facts.interpreter is not None:
+                self._musl = "ld-musl" in facts.interpreter
+
+    def mapped(self, path: bytes) -> Mapped | None:
+        """Return the ELF file at a path as one that is mapped, None if it is none."""
+        canonical = self._tree.resolve(path)
+        facts = self._facts.elf(canonical) if canonical is not None else None
+        if canonical is None or not isinstance(facts, ElfFacts):
+            return None
+        return Mapped(canonical, path.strip(b"/"), facts)
+
+    def search(self, name: str, asking: Mapped | None) -> Resolution:
+        """Return what a name resolves to if nothing is loaded yet but the chain of ``asking``."""
+        if asking is not None:
+            self.settle(asking.facts)
+        if "/" in name:
+            found: list[Candidate] = []
+            for path in self._expand(name, asking):
+                self._try(path, "path", found)
+            return Resolution(name, _unique(found))
+        order = list(self.order(asking))
+        nodeflib = asking is not None and asking.facts.nodeflib
+        key = name.encode("utf-8", "surrogateescape"), tuple([(step.directory, step.sure) for step in order]), nodeflib
+        if key not in self._known:
+            find = self._search_musl if self._musl else self._search_glibc
+            self._known[key] = find(name, order, nodeflib)
+        return self._known[key]
+
+    @property
+    def is_musl(self) -> bool:
+        """Whether musl's loader searches, not glibc's."""
+        return self._musl
+
+    @property
+    def machine(self) -> tuple[int, int] | None:
+        """The machine (e_machine) and class (32 or 64) that files must have, None before any is mapped."""
+        return self._machine
+
+    @property
+    def program(self) -> Mapped | None:
+        """The main program, if it is an ELF file of the image."""
+        return self._program
+
+    @property
+    def caches(self) -> Caches:
+        """The loader's caches."""
+        return self._caches
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether a script computes a library path, which can be any directory."""
+        return HOLE in self._unsure
+
+    def elsewhere(self, name: str) -> tuple[Candidate, ...]:
+        """Return the files of this name and of the process's machine wherever they lie: for one that the known search
+        does not find, and that something must find if it is needed."""
+        found: list[Candidate] = []
+        for path in self._caches.files(name.encode("utf-8", "surrogateescape")):
+            self._try(path, "a directory that no known search has", found)
+        return tuple(msgspec.structs.replace(each, certain=False) for each in _unique(found))
+
+    def expanded(self, part: str) -> list[bytes]:
+        """Return the directories that a part of LD_LIBRARY_PATH stands for."""
+        return list(self._expand(part, self._program))
+
+    def order(self, asking: Mapped | None) -> Iterator[Step]:
+        """Yield the directories that are looked into for a name without a slash, in order: for glibc those before the
+        caches, for musl all."""
+        return self._musl_order(asking) if self._musl else self._before_cache(asking)
+
+    # --- glibc ------------------------------------------------------------------------------------------------------
+
+    def _search_glibc(self, name: str, order: list[Step], nodeflib: bool) -> Resolution:
+        encoded = name.encode("utf-8", "surrogateescape")
+        searched: list[bytes] = []
+        found: list[Candidate] = []
+        for step in order:
+            searched.append(step.directory)
+            if self._look(step.directory, encoded, step.how, found) and step.sure:
+                return Resolution(name, _unique(found), tuple(searched))
+        behind = [] if nodeflib else list(self.trusted_directories())
+        answers = []
+        for cache, how in self._caches.worlds(self.trusted_directories()):
+            answer: list[Candidate] = []
+            if not self._cached(cache, encoded, how, nodeflib, answer):
+                for directory in behind:
+                    if self._look(directory, encoded, f"default path /{text(directory)}", answer):
+                        break
+            answers.append(answer)
+        candidates = _unique([*found, *(candidate for answer in answers for candidate in answer)])
+        resolution = Resolution(name, candidates, (*searched, *behind))
+        if self._caches.stored is not None:
+            stored, rebuilt = ([candidate.path for candidate in answer] for answer in answers)
+            if stored != rebuilt:
+                ends = [paths[-1] if paths else None for paths in (stored, rebuilt)]
+                return msgspec.structs.replace(resolution, differs=True, stored=ends[0], rebuilt=ends[1])
+        return resolution
+
+    def _before_cache(self, asking: Mapped | None) -> Iterator[Step]:
+        """Yield the directories that come before the cache: RPATH of the chain, LD_LIBRARY_PATH, RUNPATH."""
+        if asking is None or not asking.facts.runpath:
+            yield from self._rpaths(asking)
+        yield from self._library_path()
+        if asking is not None and asking.facts.runpath:
+            for directory in self._expand_list(asking.facts.runpath, asking, ":"):
+                yield Step(directory, f"RUNPATH /{text(directory)}", asking.path)
+
+    def _rpaths(self, asking: Mapped | None) -> Iterator[Step]:
+        """Yield the RPATH directories of a file and of those that loaded it, the program's last; one with a RUNPATH
+        has none."""
+        seen: set[bytes] = set()
+        for chain in (asking, self._program):
+            here = chain
+            while here is not None and here.path not in seen:
+                seen.add(here.path)
+                if here.facts.rpath and not here.facts.runpath:
+                    for directory in self._expand_list(here.facts.rpath, here, ":"):
+                        yield Step(directory, f"RPATH /{text(directory)}", here.path)
+                here = here.loader
+
+    def _library_path(self) -> Iterator[Step]:
+        value = self._environment.get("LD_LIBRARY_PATH", "")
+        if not value:
+            return
+        for part in value.replace(";", ":").split(":") if not self._musl else value.split(":"):
+            for directory in self._expand(part, self._program):
+                yield Step(directory, f"LD_LIBRARY_PATH /{text(directory)}", None, part not in self._unsure)
+
+    def _look(self, directory: bytes, name: bytes, how: str, found: list[Candidate]) -> bool:
+        """Add what one directory holds of a name, for certain CPUs too; True where a plain one ends the search."""
+        canonical = self._tree.resolve(directory)
+        if canonical is None:
+            return False
+        for relative, place in self._caches.variants(canonical):
+            self._try(join(place, name), f"{how}, for certain CPUs in {text(relative)}", found)
+        return self._try(join(directory, name), how, found)
+
+    def _cached(self, cache: Cache, name: bytes, how: str, nodeflib: bool, found: list[Candidate]) -> bool:
+        plain = False
+        for entry in cache.lookup(name, *(self._machine or _X86_64)):
+            if nodeflib and entry.path.rpartition(b"/")[0] in self.trusted_directories():
+                continue
+            told = f"{how}, for certain CPUs ({text(entry.variant)})" if entry.variant else how
+            hit = self._try(entry.path, told, found, entry.target)
+            plain = plain or (hit and not entry.variant)
+        return plain
+
+    def _try(self, path: bytes, how: str, found: list[Candidate], target: bytes | None = None) -> bool:
+        """Add a file as a candidate; False where the loader goes on: it is not there, or for another machine.
+
+        ``target`` is the file that is opened under this path, where that is not what the tree has.
+        """
+        canonical = self._tree.resolve(target if target is not None else path)
+        entry = self._tree.get(canonical) if canonical is not None else None
+        if canonical is None or entry is None or entry.type != "file":
+            return False
+        facts = self._facts.elf(canonical)
+        if isinstance(facts, ElfFacts):
+            if self._machine is not None and (facts.machine, facts.bits) != self._machine:
+                return False
+            found.append(Candidate(canonical, path, how))
+            return True
+        # The loader stops at a file that is no ELF file. Whether it would is not ours to prove: look further too.
+        found.append(Candidate(canonical, path, f"{how} ({'it is no ELF file' if facts is None else 'unreadable'})"))
+        return False
+
+    def trusted_directories(self) -> tuple[bytes, ...]:
+        """Return the loader's own directories, in order: those of Debian, Fedora and the rest that its strings name."""
+        if self._trusted:
+            return self._trusted
+        multiarch = _MULTIARCH.get(self._machine or _X86_64, b"")
+        known = [b"lib/" + multiarch, b"usr/lib/" + multiarch] if multiarch else []
+        known += [b"lib64", b"usr/lib64", b"lib", b"usr/lib"]
+        interpreter = self._interpreter()
+        loader = self._tree.resolve(interpreter) if interpreter is not None else None
+        facts = self._facts.elf(loader) if loader is not None else None
+        named: list[bytes] = []
+        if isinstance(facts, ElfFacts):
+            texts = {text for text in facts.strings if text.startswith("/") and text.endswith("/")}
+            named = [path for path in known if f"/{path.decode()}/" in texts]
+            if not named:  # a prefix of its own (Nix, Guix, a toolchain)
+                named = [text.strip("/").encode() for text in sorted(texts) if text.endswith(("/lib/", "/lib64/"))]
+        self._trusted = tuple(named or known)
+        return self._trusted
+
+    def _interpreter(self) -> bytes | None:
+        told = self._program.facts.interpreter if self._program is not None else None
+        return told.encode("utf-8", "surrogateescape").strip(b"/") if told else None
+
+    # --- names with tokens ------------------------------------------------------------------------------------------
+
+    def _expand_list(self, value: str, asking: Mapped | None, separators: str) -> Iterator[bytes]:
+        for separator in separators:
+            value = value.replace(separator, ":")
+        for part in value.split(":"):
+            yield from self._expand(part, asking)
+
+    def _expand(self, value: str, asking: Mapped | None) -> Iterator[bytes]:
+        """Yield the paths that a name or directory with ``$ORIGIN``, ``$LIB`` and ``$PLATFORM`` can stand for."""
+        values = [value]
+        for token, meanings in self._tokens(asking) if "$" in value else ():
+            for form in (f"${{{token}}}", f"${token}"):
+                values = [
+                    each.replace(form, meaning) for each in values for meaning in (meanings if form in each else ("",))
+                ]
+        for each in values:
+            encoded = each.encode("utf-8", "surrogateescape")
+            yield encoded.strip(b"/") if encoded.startswith(b"/") else join(self._directory, encoded)
+
+    def _tokens(self, asking: Mapped | None) -> Iterator[tuple[str, tuple[str, ...]]]:
+        yield "ORIGIN", ("/" + text(asking.origin) if asking is not None else "/",)
+        if not self._musl:
+            yield "LIB", tuple(map(text, self._lib_names()))
+            yield "PLATFORM", _PLATFORMS.get((self._machine or _X86_64)[0], ("",))
+
+    def _lib_names(self) -> tuple[bytes, ...]:
+        """Return what ``$LIB`` stands for: fixed when glibc was built, told from where the C library lies."""
+        if not self._lib:
+            multiarch = _MULTIARCH.get(self._machine or _X86_64, b"")
+            choices = (b"lib/" + multiarch, b"lib64", b"lib")
+            found = [choice for choice in choices if self._tree.resolve(b"usr/" + choice + b"/libc.so.6") is not None]
+            found += [choice for choice in choices if self._tree.resolve(choice + b"/libc.so.6") is not None]
+            self._lib = tuple(found[:1] or choices)
+        return self._lib
+
+    # --- musl -------------------------------------------------------------------------------------------------------
+
+    def _search_musl(self, name: str, order: list[Step], _: bool) -> Resolution:
+        found: list[Candidate] = []
+        if _is_musl_own(name):
+            place = self._interpreter() or _musl_loader(self._tree)
+            if place is not None:
+                self._try(place, "musl's own", found)
+            return Resolution(name, tuple(found))
+        searched: list[bytes] = []
+        for step in order:
+            searched.append(step.directory)
+            if self._try(join(step.directory, name.encode("utf-8", "surrogateescape")), step.how, found) and step.sure:
+                break
+        return Resolution(name, _unique(found), tuple(searched))
+
+    def _musl_order(self, asking: Mapped | None) -> Iterator[Step]:
+        yield from self._library_path()
+        here, seen = asking, set[bytes]()
+        while here is not None and here.path not in seen:
+            seen.add(here.path)
+            value = here.facts.runpath or here.facts.rpath  # musl takes both for the same
+            for directory in self._expand_list(value, here, ":") if value else ():
+                yield Step(directory, f"RPATH /{text(directory)}", here.path)
+            here = here.loader
+        directories, by = self._musl_system()
+        for directory in directories:
+            yield Step(directory, f"musl's path /{text(directory)}", by)
+
+    def _musl_directories(self) -> tuple[bytes, ...]:
+        return self._musl_system()[0]
+
+    def _musl_system(self) -> tuple[tuple[bytes, ...], bytes | None]:
+        """Return musl's system path, and who says so: ``/etc/ld-musl-ARCH.path``, else None, for the built-in one."""
+        loader = self._interpreter() or _musl_loader(self._tree)
+        if loader is None:
+            return _MUSL_PATH, None
+        name = loader.rpartition(b"/")[2].removesuffix(b".so.1")
+        prefix = loader.rpartition(b"/")[0].rpartition(b"/")[0]
+        place = join(join(prefix, b"etc"), name + b".path")
+        content = self._facts.text(place)
+        if content is None:
+            return _MUSL_PATH, None
+        found = (part.strip(b"/") for part in content.replace(b"\n", b":").split(b":") if part.startswith(b"/"))
+        return tuple(found), place
+
+
+def text(path: bytes) -> str:
+    """Return a path as text, with surrogates for what is no UTF-8."""
+    return path.decode("utf-8", "surrogateescape")
+
+
+def _unique(found: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    kept: dict[bytes, Candidate] = {}
+    for candidate in found:
+        kept.setdefault(candidate.path, candidate)
+    return tuple(kept.values())
+
+
+def _musl_loader(tree: Tree) -> bytes | None:
+    for directory in (b"lib", b"usr/lib"):
+        for name in tree.children(directory):
+            if name.startswith(b"ld-musl-") and name.endswith(b".so.1"):
+                return join(directory, name)
+    return None
+
+
+def _has_glibc(tree: Tree) -> bool:
+    places = [b"lib", b"lib64", b"usr/lib", b"usr/lib64", *(b"lib/" + name for name in _MULTIARCH.values())]
+    return any(tree.resolve(join(place, b"libc.so.6")) is not None for place in places)
+
+
+def _is_musl_own(name: str) -> bool:
+    """Tell whether musl answers for a name by itself: libc, libm, libpthread and so on (dynlink.c, load_library)."""
+    if name.startswith(("libc.musl-", "ld-musl-")):
+        return True
+    return name.startswith("lib") and "." in name and name[3:].partition(".")[0] in _MUSL_OWN
