@@ -12,15 +12,12 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from imgdiff.model import HOLE, Scope
+from imgdiff.trace.closure.reaching import Reaching
 from imgdiff.trace.graph.blocks import Block, Unit
 from imgdiff.trace.graph.calls import Use
 from imgdiff.trace.graph.graph import Graph
-
-if TYPE_CHECKING:
-    from imgdiff.trace.closure.reach import Reach
 
 _CASES = frozenset({"lower", "upper", "title", "capitalize", "casefold", "swapcase", "sub", "subn"})
 _NAMED = frozenset({"__name__", "__qualname__", "name", "_name_", "__members__", "_member_names_"})
@@ -135,11 +132,11 @@ class Computed:
         """Take note of reached code."""
         self._new.append(block)
 
-    def waits(self, reach: Reach) -> bool:
+    def waits(self, reach: Reaching) -> bool:
         """Tell whether there is anything to look at."""
         return bool(reach.dynamic) and (bool(self._new) or self._calls < len(reach.unbounded))
 
-    def match(self, reach: Reach) -> None:
+    def match(self, reach: Reaching) -> None:
         """Add what the names can be, for all code and calls that are new."""
         new, self._new = self._new, []
         for block in new:
@@ -162,14 +159,14 @@ class Computed:
             self._packages(reach, unit)
         self._alike(reach, new)
 
-    def _index(self, reach: Reach, top: str) -> _Index:
+    def _index(self, reach: Reaching, top: str) -> _Index:
         if top not in self._indexes:
             self._indexes[top] = _Index(reach.graph, top)
         return self._indexes[top]
 
     # The same name in other letters ---------------------------------------------------------------------------------
 
-    def _alike(self, reach: Reach, new: list[Block]) -> None:
+    def _alike(self, reach: Reaching, new: list[Block]) -> None:
         tops = {unit.top for unit in self._importing}
         by_top: dict[str, list[Block]] = {}
         for block in new:
@@ -189,19 +186,19 @@ class Computed:
                     self._hit(reach, block, index, names)
         self._tops |= tops
 
-    def _texts(self, reach: Reach, block: Block, index: _Index) -> None:
+    def _texts(self, reach: Reaching, block: Block, index: _Index) -> None:
         texts = (*block.words, *(text for text in block.texts if len(text) <= _MAX_TEXT))
         # What ends in a separator is a piece of an f-string, "ApiServer_" of a process's title; never a whole name.
         self._hit(reach, block, index, (text for text in texts if text[-1:] not in "_-."))
 
-    def _hit(self, reach: Reach, block: Block, index: _Index, texts: Iterable[str]) -> None:
+    def _hit(self, reach: Reaching, block: Block, index: _Index, texts: Iterable[str]) -> None:
         for text in texts:
             for name in index.alike(text):
                 reach.word(block, name)
 
     # Pieces of a name, in the module that imports -------------------------------------------------------------------
 
-    def _near(self, reach: Reach, block: Block) -> None:
+    def _near(self, reach: Reaching, block: Block) -> None:
         index = self._index(reach, block.unit.top)
         words: set[str] = set(block.words)
         for text in block.texts:
@@ -222,7 +219,7 @@ class Computed:
             for name in index.fitting(pattern):
                 reach.word(block, name)
 
-    def _elsewhere(self, reach: Reach, block: Block, words: Iterable[str]) -> None:
+    def _elsewhere(self, reach: Reaching, block: Block, words: Iterable[str]) -> None:
         """Other top-level modules whose names differ in case and separators, and what a text names below them."""
         if self._others is None:
             self._others = {}
@@ -240,7 +237,7 @@ class Computed:
 
     # Whatever lies there --------------------------------------------------------------------------------------------
 
-    def _packages(self, reach: Reach, unit: Unit) -> None:
+    def _packages(self, reach: Reaching, unit: Unit) -> None:
         """The package of code that lists directories, or decodes what it imports."""
         scopes = [scope for block in self._by_unit.get(unit, ()) for scope in block.scopes]
         lists = {scope.qualname or None for scope in scopes if not _LISTS.isdisjoint(scope.names)}
@@ -260,7 +257,7 @@ class Computed:
             if any(not _DECODES.isdisjoint(scope.names | scope.strings) or _speaks(scope) for scope in own):
                 self._all(reach, unit, reach.graph.resolver.submodules(unit.package), use)
 
-    def _hand_over(self, reach: Reach, blocks: Iterable[Block], helpers: Iterable[tuple[Unit, Use]]) -> None:
+    def _hand_over(self, reach: Reaching, blocks: Iterable[Block], helpers: Iterable[tuple[Unit, Use]]) -> None:
         """Functions that list the directory that they are given: who calls one may hand its own."""
         for block in blocks if helpers else ():
             if _PLACES.isdisjoint(block.refs):
@@ -270,7 +267,7 @@ class Computed:
                 if caller.top == unit.top and caller is not unit and name in block.refs:
                     self._all(reach, caller, self._listed(reach, caller, block.scopes), use)
 
-    def _listed(self, reach: Reach, unit: Unit, scopes: Iterable[Scope]) -> Sequence[str]:
+    def _listed(self, reach: Reaching, unit: Unit, scopes: Iterable[Scope]) -> Sequence[str]:
         """What lies in a module's own package, and in the packages in there that it names."""
         graph = reach.graph
         names = frozenset[str]().union(*(scope.names | scope.strings | scope.patterns for scope in scopes))
@@ -281,7 +278,7 @@ class Computed:
         packages = [unit.package, *inside]
         return [name for package in packages for name in graph.resolver.submodules(package)]
 
-    def _all(self, reach: Reach, unit: Unit, names: Iterable[str], use: Use) -> None:
+    def _all(self, reach: Reaching, unit: Unit, names: Iterable[str], use: Use) -> None:
         if unit.package:
             for name in names:
                 if (unit, name, use) not in self._whole:

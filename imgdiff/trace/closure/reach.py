@@ -8,18 +8,16 @@ on the order.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from imgdiff.model import HOLE, Edge, ElfFacts, Hop, Pattern
 from imgdiff.trace.closure import packed
 from imgdiff.trace.closure.computed import Computed
+from imgdiff.trace.closure.places import Added, Loose
 from imgdiff.trace.closure.reflection import Reflection
 from imgdiff.trace.graph.blocks import DOTTED, Block, Target, Unit, fill
 from imgdiff.trace.graph.calls import Use
 from imgdiff.trace.graph.graph import Graph
-
-if TYPE_CHECKING:
-    from imgdiff.trace.closure.run_time_path import Added, Loose
+from imgdiff.trace.graph.making import make, remake
 
 EAGER, DEFERRED = 2, 1
 _Tail = tuple[str, bool, Unit, Use]  # the tail, whether all below it counts, and where it stands
@@ -153,7 +151,7 @@ class Reach:
             for unit in wave:
                 for block in (unit.body, unit.main if unit in self.mains else None):
                     if block is not None:
-                        block.make(self.graph)
+                        make(block, self.graph)
                         following.update((target[0], None) for target in block.imports)
                         uses += [(target, names) for target, names, *_ in block.lazy_uses]
             wave = [unit for unit in following if unit not in seen and self.level.get(unit) != EAGER]
@@ -339,7 +337,7 @@ class Reach:
         if block in self.done:
             return
         self.done[block] = None
-        block.make(self.graph)
+        make(block, self.graph)
         new = block.refs - self.names
         if new:
             self.names |= new
@@ -566,7 +564,7 @@ class Reach:
             if any(name.startswith(prefixes) for name in (*block.missing, *block.asked)) or any(
                 unit.name in packages for unit, *_ in block.lazy_uses
             ):
-                block.remake(self.graph)
+                remake(block, self.graph)
                 for target in (*block.imports, *block.edges):
                     self.add(target[0])
 

@@ -9,14 +9,11 @@ it then is not asked. A class brings its bases, a method's own object (``getattr
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from imgdiff.model import HOLE_NAME
+from imgdiff.trace.closure.reaching import Reaching
 from imgdiff.trace.graph.blocks import Block, Unit
 from imgdiff.trace.graph.graph import Graph
-
-if TYPE_CHECKING:
-    from imgdiff.trace.closure.reach import Reach
 
 _Thing = tuple[Unit, str]  # a module and "", or the name of a class in it
 _OWN = ("?self", "?cls")
@@ -204,15 +201,15 @@ class Reflection:
                         self._seen_handed.add((block.unit, name))
                         self._handed[block.unit, name] = None
 
-    def _now(self, reach: Reach) -> tuple[int, int, int, int]:
+    def _now(self, reach: Reaching) -> tuple[int, int, int, int]:
         handed = len(self._seen_handed) if self._any else 0
         return len(self._seen_asked), handed, len(reach.level), len(reach.graph.widened)
 
-    def waits(self, reach: Reach) -> bool:
+    def waits(self, reach: Reaching) -> bool:
         """Tell whether there is anything to look at."""
         return self._state != self._now(reach)
 
-    def match(self, reach: Reach) -> None:
+    def match(self, reach: Reaching) -> None:
         """Reach the functions of what is looked through, as far as it is reached itself."""
         kin = self._kin
         kin.renew()
@@ -243,7 +240,7 @@ class Reflection:
                     self._look(reach, thing, False)
         self._state = self._now(reach)
 
-    def _answer(self, reach: Reach, unit: Unit, name: str, around: str) -> None:
+    def _answer(self, reach: Reaching, unit: Unit, name: str, around: str) -> None:
         if name in _OWN:
             del self._asked[unit, name, around]
             if around:
@@ -257,7 +254,7 @@ class Reflection:
         for thing in things:
             self._look(reach, thing, False)
 
-    def _look(self, reach: Reach, thing: _Thing, heirs: bool) -> None:
+    def _look(self, reach: Reaching, thing: _Thing, heirs: bool) -> None:
         """Count a module or class as looked through, a class with its bases and, where asked for, its heirs."""
         stack = [(thing, heirs)]
         while stack:
@@ -275,7 +272,7 @@ class Reflection:
             if heirs:
                 stack += [(class_, True) for class_ in self._kin.below.get(thing, ())]
 
-    def _open(self, reach: Reach, unit: Unit, owner: str) -> None:
+    def _open(self, reach: Reaching, unit: Unit, owner: str) -> None:
         for block in self._kin.blocks(unit, owner):
             reach.run_block(block)
         for name in () if owner else unit.lazy:

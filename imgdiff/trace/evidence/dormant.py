@@ -6,6 +6,7 @@ from imgdiff.trace.closure.reach import Reach, lazy_targets
 from imgdiff.trace.evidence.reached import Origin
 from imgdiff.trace.graph.blocks import Block, Target, Unit
 from imgdiff.trace.graph.graph import Graph
+from imgdiff.trace.graph.making import make
 
 
 class Dormant:
@@ -39,7 +40,7 @@ class Dormant:
             if block in self.reach.done:
                 continue
             self.blocks.append(block)
-            block.make(graph)
+            make(block, graph)
             targets += [
                 (unit_, "dormant", line, function) for unit_, _, line, function in (*block.imports, *block.edges)
             ]
