@@ -13,19 +13,9 @@ from packaging.version import InvalidVersion, Version
 from imgdiff.model import Claim, Distribution, OwnerKind
 from imgdiff.owners import _metadata as metadata
 from imgdiff.owners._ledger import Ledger, counted, join
-from imgdiff.owners._projects import Project, egg_link_target, path_lines, project_of
+from imgdiff.owners._place import Place
+from imgdiff.owners._projects import egg_link_target, path_lines, project_of
 from imgdiff.owners._record import Listed, Rows
-
-
-class Place(msgspec.Struct, frozen=True):
-    """One installed distribution: where its info lies, and what its RECORD says (None if it has none)."""
-
-    info: bytes
-    site: bytes
-    name: str
-    version: str | None
-    rows: Rows | None
-    project: Project | None
 
 
 def places(ledger: Ledger) -> tuple[Place, ...]:

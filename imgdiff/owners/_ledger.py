@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from imgdiff.model import (
     Basis,
@@ -20,11 +19,9 @@ from imgdiff.model import (
     Texts,
     Tree,
 )
+from imgdiff.owners._place import Place
 from imgdiff.owners._record import Records, Rows, read_record
 from imgdiff.owners._survey import Survey
-
-if TYPE_CHECKING:
-    from imgdiff.owners._installed import Place
 
 # Who installed what is written here; these files belong to nobody, whatever a list says.
 _DATABASES = (

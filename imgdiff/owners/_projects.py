@@ -10,21 +10,13 @@ from urllib.parse import unquote_to_bytes, urlsplit
 import msgspec
 
 from imgdiff.owners._ledger import Ledger, join
+from imgdiff.owners._place import Project
 from imgdiff.owners._record import Rows
 
 _MAPPING = re.compile(r"^(?:MAPPING|NAMESPACES)\b[^=\n]*=\s*(\{.*\})\s*$", re.MULTILINE)
 _FINDER = re.compile(rb"__editable___.*_finder\.py\Z", re.DOTALL)
 _PTH = re.compile(rb"__editable__\..*\.pth\Z", re.DOTALL)
 _LONGEST_FINDER = 1_000_000
-
-
-class Project(msgspec.Struct, frozen=True):
-    """The project of an editable install. ``directory`` is canonical where it exists. ``search`` are the directories
-    that the install puts on sys.path, ``mapping`` the (import name, path) pairs of its finder."""
-
-    directory: bytes
-    search: tuple[bytes, ...] = ()
-    mapping: tuple[tuple[str, bytes], ...] = ()
 
 
 class _DirInfo(msgspec.Struct):

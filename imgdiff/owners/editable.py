@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from imgdiff.model import Distribution
 from imgdiff.owners import _metadata as metadata
-from imgdiff.owners._installed import Place, egg_link_name, recorded_packages, register
+from imgdiff.owners._installed import egg_link_name, recorded_packages, register
 from imgdiff.owners._ledger import Ledger, below, join
-from imgdiff.owners._projects import Project, egg_link_target
+from imgdiff.owners._place import Place, Project
+from imgdiff.owners._projects import egg_link_target
 
 
 def find(ledger: Ledger) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from imgdiff.owners._installed import Place, register
+from imgdiff.owners._installed import register
 from imgdiff.owners._ledger import Ledger, join
+from imgdiff.owners._place import Place
 from imgdiff.owners._record import Row, Rows
 
 

@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from imgdiff.kinds.bytecode._opcodes import CACHES, NUMBERS
 from imgdiff.kinds.bytecode.marshal_reader import Code
-
-if TYPE_CHECKING:
-    from imgdiff.kinds.bytecode._calls import Calls as Run
 
 
 def words(text: str) -> list[str]:
@@ -63,9 +60,12 @@ _SIMPLE: dict[str, tuple[int, int]] = {
 
 
 class Isa:
-    """The instruction set of one minor, as tables by opcode."""
+    """The instruction set of one minor, as tables by opcode.
 
-    def __init__(self, minor: tuple[int, int], rare: dict[str, Callable[[Run, int], None]]) -> None:
+    ``rare`` has what does the rest of the instructions, by name: functions of a run, which is built on this.
+    """
+
+    def __init__(self, minor: tuple[int, int], rare: Mapping[str, Callable[[Any, int], None]]) -> None:
         self.minor = minor
         self.names: list[str] = [""] * 256
         self.kinds: list[int] = [UNKNOWN] * 256

@@ -5,15 +5,12 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from imgdiff.errors import BlobError, RangeRefusedError, ServiceError
 from imgdiff.model import Descriptor
 from imgdiff.sources.registry import _trouble as trouble
-from imgdiff.sources.registry._http import Answer, Connection
-
-if TYPE_CHECKING:
-    from imgdiff.sources.registry._client import Registry
+from imgdiff.sources.registry._http import Answer, Connection, Network
 
 Request = Callable[[Connection, Mapping[str, str]], Answer]
 
@@ -21,6 +18,24 @@ _WORTH: Final = 1 << 20  # bytes after which failures count anew: a server that 
 _PIECE: Final = 1 << 17  # bytes asked for at a time: a TLS record alone has 16 KB
 _WHOLE_ONLY: Final = (200, 400, 405, 416, 501)  # how servers answer that know no Range, or not this one
 _CONTENT_RANGE: Final = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+
+
+class Repository(Protocol):
+    """The repository that a blob is in, as far as its stream asks."""
+
+    network: Network
+
+    def trouble(self, answer: Answer, what: str) -> ServiceError:
+        """Return what an answer that is none says, as an error."""
+
+    def count(self, number: int, part_of: str | None = None) -> None:
+        """Count bytes that came, and of which blob they are a part."""
+
+    def enter(self, stream: BlobStream) -> None:
+        """Note a stream that may wait for the network."""
+
+    def leave(self, stream: BlobStream) -> None:
+        """Note that a stream was closed."""
 
 
 class BlobStream(io.RawIOBase):
@@ -35,7 +50,7 @@ class BlobStream(io.RawIOBase):
 
     def __init__(
         self,
-        registry: Registry,
+        registry: Repository,
         descriptor: Descriptor,
         what: str,
         lacking: str,
