@@ -10,7 +10,7 @@ from imgdiff import config as configs
 from imgdiff import engines, explanation, recall, recordings, runtime, verdict, versions
 from imgdiff.facts import Facts
 from imgdiff.layer import Progress, Trust
-from imgdiff.model import Change, Image, Level, Recording, Report
+from imgdiff.model import Assumed, Change, Image, Level, Recording, Report
 from imgdiff.pipeline.excerpts import with_diffs
 from imgdiff.pipeline.images import (
     SNAPSHOT_RULES,
@@ -24,7 +24,7 @@ from imgdiff.pipeline.images import (
     trusted_tables,
 )
 from imgdiff.pipeline.limits import blindspots_of, caveats_of, left_out, touches
-from imgdiff.pipeline.options import Options, assumed_by, check, settled
+from imgdiff.pipeline.options import Options, assumed_by, check
 from imgdiff.pipeline.reporting import report_of
 from imgdiff.pipeline.roles import check_recorded_roles, claim_of, profile_of
 from imgdiff.pipeline.weighing import (
@@ -58,7 +58,8 @@ def diff(
     ``early`` is told all changes with their owners and deltas before the traces are made, which take most of the time;
     where the report is known already, it is not called.
     """
-    options = settled(options or Options())
+    options = options or Options()
+    assumed = assumed_by(options)
     check(options)
     digests = recordings.digests(options.traces)
     with no_collector(), open_store(options) as store:
@@ -68,33 +69,45 @@ def diff(
         trusted = [trusted_tables(image) for image in images] if options.trust_toc else None
         asked = options.entry, options.roles, options.accept, options.profile, trusted, options.any_image
         names = [(x.reference, x.manifest_digest, x.config_digest) for x in images if digests]  # a recording's words
-        pair = recall.key(images, (asked, assumed_by(options), options.traces, digests, names))
+        pair = recall.key(images, (asked, assumed, options.traces, digests, names))
         known = None if pair is None else recall.load(store, pair, images, tuple(configs.redact_argv(options.argv)))
         if known is not None:
             return encodable(known)
-        report = _fresh(images, store, options, progress, early)  # what it held is gone before the collector comes back
+        # A call of its own: what it held is gone before the collector comes back.
+        report = _fresh(images, store, options, assumed, progress, early)
         if pair is not None and digests == recordings.digests(options.traces):  # a run can be under way
             recall.save(store, pair, report)
         return report
 
 
 def _fresh(
-    images: tuple[Image, Image], store: Store, options: Options, progress: Progress | None, early: Early | None
+    images: tuple[Image, Image],
+    store: Store,
+    options: Options,
+    assumed: Assumed,
+    progress: Progress | None,
+    early: Early | None,
 ) -> Report:
     """Compare two images whose report is not known."""
     runs = recordings.runs(options.traces)
     facts = Facts(store, options.jobs)
     try:
         a, b = index(images, store, facts, progress, options.jobs, Trust() if options.trust_toc else None)
-        return encodable(_compare(a, b, store, options, runs, early))
+        return encodable(_compare(a, b, store, options, assumed, runs, early))
     finally:
         facts.close()
 
 
 def _compare(
-    a: Indexed, b: Indexed, store: Store, options: Options, runs: Sequence[Recording], early: Early | None
+    a: Indexed,
+    b: Indexed,
+    store: Store,
+    options: Options,
+    assumed: Assumed,
+    runs: Sequence[Recording],
+    early: Early | None,
 ) -> Report:
-    profile = profile_of(a, b, options)
+    profile = profile_of(a, b, options, assumed)
     check_recorded_roles(runs, profile)
     claim = claim_of(profile, options)
     accepted: frozenset[Level] = frozenset(level for level in ("dormant",) if level in options.accept)

@@ -43,12 +43,10 @@ class Options(msgspec.Struct, frozen=True):
     assume: tuple[str, ...] = ()
     model_archs: tuple[str, ...] = ()
     model_config: Path | None = None
-    said: Assumed | None = None  # what the three say, once they are read
 
 
 def check(options: Options) -> None:
     """Say before the long work what is asked for that there is not. Raises UsageError."""
-    assumed_by(options)
     for level in options.accept:
         if level not in ACCEPTABLE:
             raise UsageError(f"level {level!r} can't be accepted as not loaded", "only dormant can: --accept dormant")
@@ -72,13 +70,9 @@ def check(options: Options) -> None:
 
 
 def assumed_by(options: Options) -> Assumed:
-    """Return what the trace is to take for given. Raises UsageError for what can't be assumed."""
-    if options.said is not None:
-        return options.said
+    """Return what the trace is to take for given. Raises UsageError for what can't be assumed.
+
+    To be asked once a run: a file that changes meanwhile would have the report kept under a false key, and a pipe can
+    be read once.
+    """
     return assuming.assumed(options.assume, options.model_archs, options.model_config)
-
-
-def settled(options: Options) -> Options:
-    """Return options whose files are read: one that changes meanwhile would have the report kept under a false key,
-    and a pipe can be read once."""
-    return msgspec.structs.replace(options, said=assumed_by(options))

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from imgdiff import assuming, engines
 from imgdiff.errors import UsageError
-from imgdiff.model import Profile, Recording
+from imgdiff.model import Assumed, Profile, Recording
 from imgdiff.pipeline.images import Indexed
-from imgdiff.pipeline.options import Options, assumed_by
+from imgdiff.pipeline.options import Options
 
 
 def check_recorded_roles(runs: Sequence[Recording], profile: Profile) -> None:
@@ -23,9 +23,10 @@ def check_recorded_roles(runs: Sequence[Recording], profile: Profile) -> None:
                 )
 
 
-def profile_of(a: Indexed, b: Indexed, options: Options) -> Profile:
-    """Return the profile that both images are judged by: the one asked for, else what b holds, else what a holds."""
-    return assuming.applied(_plain_profile(a, b, options), assumed_by(options))
+def profile_of(a: Indexed, b: Indexed, options: Options, assumed: Assumed) -> Profile:
+    """Return the profile that both images are judged by: the one asked for, else what b holds, else what a holds;
+    and with what is assumed of the run."""
+    return assuming.applied(_plain_profile(a, b, options), assumed)
 
 
 def _plain_profile(a: Indexed, b: Indexed, options: Options) -> Profile:
