@@ -96,7 +96,7 @@ def _answer(
     caveats += [text.replace("{side}", "the image") for text in image.caveats]
     loads: tuple[LookupLoad, ...] = ()
     if options.roles:
-        loads = asking.loads(tracer().run(), profile, question.name, options.roles)
+        loads = asking.loads(tracer().run(), profile, question.name, options.roles, answers)
     return Lookup(
         about.VERSION,
         image.reference,

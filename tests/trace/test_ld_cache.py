@@ -176,6 +176,18 @@ def test_the_highest_version_of_one_soname_is_what_the_name_becomes() -> None:
     assert (linked.path, linked.target) == (b"lib/libx.so", None)
 
 
+def test_two_machines_under_one_soname_in_one_directory_both_can_be_meant() -> None:
+    """ldconfig keeps one name for both, with the machine of the one that it read first."""
+    image = LibraryImage(
+        {
+            "usr/lib64/libx.so.1": Elf(soname="libx.so.1"),
+            "usr/lib64/libx.so.1.2": Elf(soname="libx.so.1", machine=183),
+        }
+    )
+    cache = ld_cache.rebuild(image.tree, image, [b"usr/lib64"])
+    assert [each.path for each in cache.lookup(b"libx.so.1", 62, 64)] == [b"usr/lib64/libx.so.1"]
+
+
 def test_a_file_that_stands_under_the_soname_stays() -> None:
     files: dict[str, Content] = {"lib/libx.so.1": library("libx.so.1"), "lib/libx.so.1.5": library("libx.so.1")}
     image = LibraryImage(files)

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from imgdiff.model import ElfFacts, Unreadable
+from imgdiff.model import ElfFacts, Tree, Unreadable
 from imgdiff.trace.libraries.needed import Caches, Closure, LibraryResolver, Start
 from tests.kinds.elf_inputs import tool
 from tests.support.elf import Elf, elf_bytes
@@ -193,6 +193,67 @@ def test_a_variant_alone_does_not_end_the_search() -> None:
     assert {c.path for c in resolver(files).resolve("libx.so.1").candidates} == {
         b"opt/lib/glibc-hwcaps/x86-64-v4/libx.so.1", b"usr/lib64/libx.so.1",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("form", ["$PLATFORM", "${PLATFORM}"])
+def test_what_the_cpu_decides_about_a_path_does_not_end_the_search(form: str) -> None:
+    """The haswell of a CPU with AVX2 was taken for what an older one loads, too."""
+    copies = {f"opt/{place}/libx.so.1": library("libx.so.1") for place in ("x86_64", "haswell", "next")}
+    files: dict[str, Content] = {**copies, PROGRAM: program(rpath=f"/opt/{form}:/opt/next")}
+    found = [each.path.decode() for each in resolver(files).resolve("libx.so.1").candidates]
+    assert found == [f"opt/{place}/libx.so.1" for place in ("x86_64", "haswell", "next")]
+
+
+def test_a_token_ends_where_its_name_does() -> None:
+    files = {"usr/bin/libx.so.1": library("libx.so.1"), PROGRAM: program(rpath="$ORIGINS:$LIB64:${ORIGIN}s")}
+    assert first({**files, "usr/binS/libx.so.1": library("libx.so.1")}) is None
+    assert first({**files, "usr/bins/libx.so.1": library("libx.so.1")}) == "usr/bins/libx.so.1"
+
+
+def test_a_file_of_a_cached_variant_that_is_gone_leads_to_the_default_directories() -> None:
+    """A CPU that the entry is for gets no other entry of the cache."""
+    files: dict[str, Content] = {
+        "opt/conf/libx.so.1": library("libx.so.1"),
+        "lib64/libx.so.1": library("libx.so.1"),
+        "etc/ld.so.conf": b"/opt/conf\n",
+        PROGRAM: program(),
+    }
+    files["etc/ld.so.cache"] = new_cache(
+        [(b"libx.so.1", b"/lib64/haswell/libx.so.1", 0x0303, 4), (b"libx.so.1", b"/opt/conf/libx.so.1", 0x0303, 0)]
+    )
+    found = {each.path for each in resolver(files).resolve("libx.so.1").candidates}
+    assert found == {b"opt/conf/libx.so.1", b"lib64/libx.so.1"}
+
+
+def test_a_link_that_ldconfig_would_make_is_found_by_a_search_path() -> None:
+    files: dict[str, Content] = {
+        "opt/new/libx.so.1.2": library("libx.so.1"),
+        "opt/old/libx.so.1": library("libx.so.1"),
+        "etc/ld.so.conf": b"/opt/new\n",
+        PROGRAM: program(rpath="/opt/new:/opt/old"),
+    }
+    found = [each.path for each in resolver(files).resolve("libx.so.1").candidates]
+    assert found == [b"opt/new/libx.so.1.2", b"opt/old/libx.so.1"]
+    del files["etc/ld.so.conf"]
+    assert first(files) == "opt/old/libx.so.1"
+
+
+def test_a_program_that_can_gain_rights_may_ignore_the_environment() -> None:
+    """... by its mode or by file capabilities, where another user than root starts it (ld.so(8), secure-execution)."""
+    for entry in ({"mode": 0o4755}, {"xattrs": ((b"security.capability", b"x"),)}):
+        files = {**PLACES, PROGRAM: program(rpath="$ORIGIN/../../opt/rpath")}
+        image = LibraryImage({**LIBC, **files})
+        for environment in ({"LD_LIBRARY_PATH": "/opt/env"}, {"LD_PRELOAD": "/opt/env/libx.so.1"}):
+            key = PROGRAM.encode()
+            plain = LibraryResolver(image.tree, image, environment, key)
+            assert [each.certain for found in plain.preloads() for each in found.candidates] in ([], [True])
+            assert [each.path for each in plain.resolve("libx.so.1").candidates] == [b"opt/rpath/libx.so.1"]
+            tree = Tree({**image.tree.entries, key: msgspec.structs.replace(image.tree.entries[key], **entry)})
+            gaining = LibraryResolver(tree, image, environment, key)
+            assert [each.certain for found in gaining.preloads() for each in found.candidates] in ([], [False])
+            found = [each.path for each in gaining.resolve("libx.so.1").candidates]
+            environments = [b"opt/env/libx.so.1"] if "LD_LIBRARY_PATH" in environment else []
+            assert found == [b"opt/rpath/libx.so.1", *environments, b"usr/lib64/libx.so.1"]
 
 
 def test_the_trusted_directories_are_those_that_the_loader_names() -> None:
@@ -448,6 +509,44 @@ def test_musl_has_its_own_order_and_path_file() -> None:
     ]
 
 
+def test_musl_knows_no_tokens_and_no_empty_parts_in_the_environment() -> None:
+    at_origin = {"usr/bin/libx.so.1": library("libx.so.1"), "libx.so.1": library("libx.so.1")}
+    assert musl(at_origin, "libx.so.1", {"LD_LIBRARY_PATH": "$ORIGIN::"}) == [b"usr/local/lib/libx.so.1"]
+    assert musl(at_origin, "libx.so.1", rpath="$ORIGIN") == [b"usr/bin/libx.so.1"]
+    assert musl(at_origin, "libx.so.1", rpath="$ORIGIN:/opt/$LIB") == [b"usr/local/lib/libx.so.1"]  # given up whole
+
+
+def test_musl_maps_what_it_finds_whatever_machine_it_is_for() -> None:
+    other = {"opt/env/libx.so.1": Elf(soname="libx.so.1", machine=3)}
+    assert musl(other, "libx.so.1", {"LD_LIBRARY_PATH": "/opt/env"}) == [b"opt/env/libx.so.1"]
+
+
+def test_musl_looks_for_what_is_opened_with_the_path_of_the_program() -> None:
+    main = Elf(interpreter="/lib/ld-musl-x86_64.so.1", rpath="/opt/r")
+    files: dict[str, Content] = {
+        PROGRAM: main,
+        "srv/libask.so": library("libask.so", "libneeded.so", rpath="/opt/env"),
+        "opt/env/libneeded.so": library("libneeded.so"),
+    }
+    image = LibraryImage({**MUSL, **files})
+    asked = LibraryResolver(image.tree, image, {}, PROGRAM.encode())
+    assert [each.path for each in asked.resolve("libx.so.1", b"srv/libask.so").candidates] == [b"opt/r/libx.so.1"]
+    assert [each.path for each in asked.resolve("libneeded.so", b"srv/libask.so").candidates] == [
+        b"opt/env/libneeded.so"
+    ]
+
+
+def test_musl_knows_what_it_has_loaded_by_no_soname() -> None:
+    main = Elf(interpreter="/lib/ld-musl-x86_64.so.1", needed=("libx.so.1",))
+    image = LibraryImage({**MUSL, PROGRAM: main})
+    asked = LibraryResolver(image.tree, image, {"LD_PRELOAD": "/opt/env/libx.so.1"}, PROGRAM.encode())
+    (preload,) = asked.preloads()
+    starts = [Start(PROGRAM.encode()), Start(preload.candidates[0].path, "preload")]
+    assert [item.path for item in asked.closure(starts).loaded if item.name == "libx.so.1"] == [
+        b"usr/local/lib/libx.so.1"
+    ]
+
+
 def test_musl_answers_for_its_own_names() -> None:
     for name in ("libc.musl-x86_64.so.1", "libm.so.6", "libpthread.so.0", "libc.so"):
         assert musl({}, name) == [b"lib/ld-musl-x86_64.so.1"]
@@ -542,6 +641,25 @@ def compiled(directory: Path, name: str, needed: list[Path], *options: str) -> P
 
 RPATH = "-Wl,--disable-new-dtags,-rpath,"
 RUNPATH = "-Wl,--enable-new-dtags,-rpath,"
+
+
+def test_the_origin_of_a_program_is_where_its_file_lies(tmp_path: Path) -> None:
+    """... also where a link starts it, unlike that of a library: the kernel tells the loader of the file."""
+    loader()
+    for place in ("real/lib", "view/lib"):
+        compiled(tmp_path, f"{place}/libend.so", [])
+    end = tmp_path / "real/lib/libend.so"
+    compiled(tmp_path, "real/bin/main", [end], RPATH + "$ORIGIN/../lib")
+    (tmp_path / "view/bin").mkdir()
+    program = tmp_path / "view/bin/main"
+    program.symlink_to("../../real/bin/main")
+    done = subprocess.run(
+        [str(program)], env={"LD_TRACE_LOADED_OBJECTS": "1"}, capture_output=True, text=True, check=True
+    )
+    assert f"{tmp_path}/real/bin/../lib/libend.so" in done.stdout
+    machine = Machine([*PLACES_OF_LIBRARIES, str(tmp_path)])
+    machine.share(system())
+    assert str(end) in resolved(machine, program, {}, system_caches())[0]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from imgdiff.engines import load_profiles
 from imgdiff.errors import UsageError
 from imgdiff.model import ElfFacts, ImageConfig, LookupAnswer
 from imgdiff.trace.libraries.needed import LibraryResolver
-from imgdiff.trace.lookup import look_up
+from imgdiff.trace.lookup import loads, look_up
 from imgdiff.trace.tracer import Tracer
 from tests.support.elf import Elf
 from tests.trace.library_image import LOADER, Content, LibraryImage, Machine
@@ -35,8 +35,8 @@ from tests.trace.test_libraries import (
 from tests.trace.world import World, make_attribution
 
 
-def tracer(image: LibraryImage, argv: tuple[str, ...], env: Mapping[str, str]) -> Tracer:
-    config = ImageConfig(env=tuple(f"{name}={value}" for name, value in env.items()), cmd=argv, working_dir="/")
+def tracer(image: LibraryImage, argv: tuple[str, ...], env: Mapping[str, str], directory: str = "/") -> Tracer:
+    config = ImageConfig(env=tuple(f"{name}={value}" for name, value in env.items()), cmd=argv, working_dir=directory)
     attribution = make_attribution(image.tree, environments=())
     return Tracer(image.tree, attribution, image, config, load_profiles()[-1], None, "a")
 
@@ -54,7 +54,7 @@ def ask(
     resolver = LibraryResolver(image.tree, image, env, PROGRAM.encode())
     found = resolver.resolve(name, None if asking is None else asking.encode()).candidates
     if not any(place.source == "loaded already" for place in answer.places):
-        assert [each.file for each in answer.winners] == [each.path for each in found]
+        assert [each.file for each in answer.winners] == [each.path for each in found if not each.beyond]
     return answer
 
 
@@ -137,7 +137,58 @@ def test_what_the_search_passes_over_is_said() -> None:
     answer = ask(files, env={"LD_LIBRARY_PATH": "/opt/env:/opt/text"})
     notes = {each.path: each.note for place in answer.places for each in place.candidates}
     assert notes[b"opt/env/libx.so.1"] == "passed over: it is for another machine"
-    assert notes[b"opt/text/libx.so.1"] == "it is no ELF file"
+    assert notes[b"opt/text/libx.so.1"] == "it is no ELF file: the loader ends here with an error"
+    assert won(answer) == ["opt/text/libx.so.1"]
+
+
+@pytest.mark.parametrize("content", [b"INPUT(x)\n", b""])
+def test_the_loader_looks_no_further_than_at_what_is_no_library(content: bytes) -> None:
+    """... so nothing behind it wins; a file for another CPU, or one that may not be looked at, ends no search."""
+    files: dict[str, Content] = {"opt/bad/libx.so.1": content, **COPIES, PROGRAM: program()}
+    answer = ask(files, env={"LD_LIBRARY_PATH": "/opt/bad:/opt/env"})
+    assert won(answer) == ["opt/bad/libx.so.1"]
+    assert any("/opt/bad/libx.so.1 is no library" in note for note in answer.notes)
+    variant = {"opt/env/glibc-hwcaps/x86-64-v3/libx.so.1": content}
+    assert won(ask({**COPIES, PROGRAM: program(), **variant}, env={"LD_LIBRARY_PATH": "/opt/env"})) == [
+        "opt/env/glibc-hwcaps/x86-64-v3/libx.so.1",
+        "opt/env/libx.so.1",
+    ]
+
+
+def test_a_directory_of_the_name_ends_the_search() -> None:
+    files: dict[str, Content] = {"opt/bad/libx.so.1/x": b"", **COPIES, PROGRAM: program()}
+    answer = ask(files, env={"LD_LIBRARY_PATH": "/opt/bad:/opt/env"})
+    assert won(answer) == []
+    assert "/opt/bad/libx.so.1 is no library" in answer.notes[0]
+    assert answer.places[0].candidates[0].note == "it is a directory: the loader ends here with an error"
+
+
+def test_the_rpaths_of_what_has_loaded_the_one_that_asks_count() -> None:
+    files = {
+        **COPIES,
+        PROGRAM: program("liba.so"),
+        "usr/lib64/liba.so": library("liba.so", "libb.so", rpath="/opt/rpath"),
+        "usr/lib64/libb.so": library("libb.so"),
+    }
+    assert won(ask(files, asking="/usr/lib64/liba.so")) == ["opt/rpath/libx.so.1"]
+    answer = next(iter(look_up(tracer(LibraryImage({**LIBC, **files}), (f"/{PROGRAM}",), {}), "libx.so.1", ["library"],
+                               "/usr/lib64/libb.so")))  # fmt: skip
+    assert won(answer) == ["opt/rpath/libx.so.1"]
+
+
+def test_the_first_of_two_preloaded_files_answers_for_their_soname() -> None:
+    answer = ask({**COPIES, PROGRAM: program()}, env={"LD_PRELOAD": "/opt/b/libx.so.1:/opt/a/libx.so.1"})
+    assert won(answer) == ["opt/b/libx.so.1"]
+
+
+def test_what_a_program_needs_that_is_no_python_is_told_of_its_role() -> None:
+    files = {**COPIES, PROGRAM: program("libx.so.1", rpath="/opt/a")}
+    asked = tracer(LibraryImage({**LIBC, **files}), (f"/{PROGRAM}",), {})
+    answers = look_up(asked, "libx.so.1", ["library"])
+    profile = load_profiles()[-1]
+    found = loads(tracer(LibraryImage({**LIBC, **files}), (f"/{PROGRAM}",), {}).run(), profile, "libx.so.1",
+                  [role.name for role in profile.roles], answers)  # fmt: skip
+    assert [(each.level, each.file) for each in found] == [("eager", b"opt/a/libx.so.1")]
 
 
 def test_a_preloaded_library_answers_for_its_soname() -> None:

@@ -280,6 +280,10 @@ def _directory(
         soname, is_link = _soname(name, found, is_link)
         candidate = _Choice(name, is_link, _abi(found))
         known = chosen.get(soname)
+        if (
+            known is not None and known.abi != candidate.abi
+        ):  # ldconfig writes that of the first in the directory's order
+            known.abi = candidate.abi = None
         if known is None or (known.is_link, version_key(name)) > (is_link, version_key(known.name)):
             chosen[soname] = candidate
     for soname, choice in chosen.items():

@@ -51,7 +51,7 @@ class Natives:
     def __init__(self, tree: Tree, attribution: Attribution, facts: FactSource, follower: Follower, side: Side) -> None:
         self.tree, self.attribution, self.facts, self.follower, self.side = tree, attribution, facts, follower, side
         self.caches = Caches(tree, facts)
-        self._programs: dict[tuple[bytes, str, str, frozenset[str]], Closure] = {}
+        self._programs: dict[tuple[bytes, tuple[str, ...], bytes, frozenset[str]], Closure] = {}
         self._names: dict[str, dict[str, bytes]] = {}
         self._elf: dict[bytes, ElfFacts | None] = {}
         self._children: dict[tuple[int, tuple[str, ...]], tuple[Launch, tuple[Launch, ...]]] = {}
@@ -402,7 +402,8 @@ class Natives:
 
     def _program(self, native: Native, path: bytes, launch: Launch, level: int) -> None:
         unsure = _unsure(launch)
-        key = (path, launch.env.get("LD_LIBRARY_PATH", ""), launch.env.get("LD_PRELOAD", ""), unsure)
+        values = tuple(launch.env.get(name, "") for name in ("LD_LIBRARY_PATH", "LD_PRELOAD", "LD_AUDIT"))
+        key = (path, values, launch.cwd, unsure)
         closure = self._programs.get(key)
         if closure is None:
             closure = self._programs[key] = self._closure(self.resolver(launch, path), path)

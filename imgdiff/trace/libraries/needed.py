@@ -98,29 +98,39 @@ class LibraryResolver(LibrarySearch):
         """Return what a name resolves to when the file at ``loader`` (None: the program) opens it, by a search alone.
 
         ``above`` are the files that loaded ``loader``, nearest first: their RPATHs count. What is loaded already and
-        answers to the name is not considered; see :attr:`Closure.answers`.
+        answers to the name is not considered; see :attr:`Closure.answers`. What a file does not need but opens, musl
+        looks for as if the program did (dynlink.c, dlopen).
         """
+        return self.search(name, self.asking(name, loader, above))
+
+    def asking(self, name: str, loader: bytes | None, above: Sequence[bytes] = ()) -> Mapped | None:
+        """Return the file whose search paths count for a name; see :meth:`resolve`."""
         asking = self.mapped(loader) if loader is not None else self._program
+        if self.is_musl and asking is not None and name not in asking.facts.needed:
+            return self._program or asking
         here = asking
         for path in above:
             following = self.mapped(path)
             if here is not None and following is not None:
-                here.loader = following
-                here = following
-        return self.search(name, asking)
+                is_program = self._program is not None and following.path == self._program.path
+                here.loader = self._program if is_program else following
+                here = here.loader
+        return asking
 
     def preloads(self) -> tuple[Resolution, ...]:
         """Return what LD_AUDIT, LD_PRELOAD and ``/etc/ld.so.preload`` load, in the order of loading."""
         words = [] if self._musl else self._environment.get("LD_AUDIT", "").split(":")
         words += self._environment.get("LD_PRELOAD", "").replace(":", " ").split()
+        found = [self._preload(word, sure=not self.is_secure and word not in self._unsure) for word in words if word]
         if not self._musl:
             for line in (self._facts.text(PRELOAD_PATH) or b"").split(b"\n"):
-                words += text(line.partition(b"#")[0].replace(b":", b" ")).split()
-        return tuple(self._preload(word) for word in words if word)
+                words = text(line.partition(b"#")[0].replace(b":", b" ")).split()
+                found += [self._preload(word, sure=True) for word in words]
+        return tuple(found)
 
-    def _preload(self, word: str) -> Resolution:
+    def _preload(self, word: str, *, sure: bool) -> Resolution:
         found = self.search(word, self._program)
-        if word not in self._unsure:
+        if sure:
             return found
         return msgspec.structs.replace(
             found, candidates=tuple(msgspec.structs.replace(each, certain=False) for each in found.candidates)
@@ -212,6 +222,7 @@ class _Process:
         program = item if self._program is None else None
         if program is not None:
             self._program = program
+            program.started = True
         queue = [each for each in (item, *map(self._map, preloads)) if each is not None]
         if program is not None and program.facts.interpreter is not None:
             queue += self._take(program, program.facts.interpreter)
@@ -265,7 +276,9 @@ class _Process:
         self._search.settle(facts)
         item = Mapped(candidate.path, candidate.opened, facts, loader, certain)
         self._objects[candidate.path] = item
-        for each in (name, facts.soname or "", *(known.names if known is not None else ())):
+        # musl knows what it has loaded by the name that was searched for, never by the SONAME (load_library).
+        soname = facts.soname if not self._search.is_musl else None
+        for each in (name, soname or "", *(known.names if known is not None else ())):
             self._answer(item, each)
         return item
 

@@ -7,6 +7,7 @@ what the stored ``ld.so.cache`` and one made anew by ldconfig give.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
@@ -35,35 +36,60 @@ _MULTIARCH: dict[tuple[int, int], bytes] = {
     (243, 64): b"riscv64-linux-gnu",
     (258, 64): b"loongarch64-linux-gnu",
 }
+_SEPARATORS = re.compile(r"[:;]")  # of LD_LIBRARY_PATH, for glibc
+_MUSL_SEPARATORS = re.compile(r"[:\n]+")
+_TOKEN = re.compile(r"\$(?:\{(ORIGIN|LIB|PLATFORM)\}|(ORIGIN|LIB|PLATFORM)(?![A-Za-z0-9_]))")  # dl-load.c, is_dst
+_MUSL_TOKEN = re.compile(r"\$(?:\{(ORIGIN)\}|(ORIGIN))")  # dynlink.c, fixup_rpath
+_SECURE = "if the program gains no rights when it starts: its file can give it some, and then this is left out"
 _MUSL_PATH = (b"lib", b"usr/local/lib", b"usr/lib")
 _MUSL_OWN = ("c", "pthread", "rt", "m", "dl", "util", "xnet")
 
 
 class Step(msgspec.Struct, frozen=True):
     """One directory that is searched: how it comes to that in words, the file that says so, and whether it is searched
-    in any case; a shell script can set LD_LIBRARY_PATH in a branch."""
+    in any case. ``doubt`` says why it may not be: a shell script can set LD_LIBRARY_PATH in a branch, and the CPU says
+    what ``$PLATFORM`` is."""
 
     directory: bytes
     how: str
     by: bytes | None = None
     sure: bool = True
+    doubt: str | None = None
 
 
 class Candidate(msgspec.Struct, frozen=True):
     """One file that a name can load: ``path`` is canonical, ``opened`` as the loader opens it (no leading slash),
     ``how`` says in a few words where it was found. ``certain`` is False where it is loaded only in another order of
-    loading than the one assumed."""
+    loading than the one assumed. ``stops``: the loader ends there with an error, since it is no library; ``beyond``: it
+    would be found only if one before it that stops were not there."""
 
     path: bytes
     opened: bytes
     how: str
     certain: bool = True
+    stops: bool = False
+    beyond: bool = False
+
+
+class _Walk:
+    """What one search has found so far, and whether the loader would have ended before that with an error, at what is
+    no library: at a file of its own, or at one of ``directories`` (as they are opened)."""
+
+    def __init__(self, before: _Walk | None = None) -> None:
+        self.found: list[Candidate] = []
+        self.directories: list[bytes] = []
+        self.stopped: bool = before is not None and before.stopped
+
+    def add(self, candidate: Candidate) -> None:
+        """Take what is found next."""
+        self.found.append(msgspec.structs.replace(candidate, beyond=self.stopped))
 
 
 class Resolution(msgspec.Struct, frozen=True):
     """What one name resolves to. No candidate: nothing is found. ``searched`` are the directories that were looked
     into, in order, the caches apart. ``differs``: the stored ld.so.cache and a rebuilt one lead to different files,
-    ``stored`` and ``rebuilt`` (canonical; None: to nothing)."""
+    ``stored`` and ``rebuilt`` (canonical; None: to nothing). ``directories`` have the name, as they are opened, and the
+    loader ends there with an error."""
 
     name: str
     candidates: tuple[Candidate, ...] = ()
@@ -71,23 +97,27 @@ class Resolution(msgspec.Struct, frozen=True):
     differs: bool = False
     stored: bytes | None = None
     rebuilt: bytes | None = None
+    directories: tuple[bytes, ...] = ()
 
 
 class Mapped:
-    """A file in the process: its facts, the name it was opened under, and the one that loaded it first."""
+    """A file in the process: its facts, the name it was opened under, and the one that loaded it first. ``started``: it
+    is the program itself."""
 
-    __slots__ = ("certain", "facts", "loader", "names", "opened", "path")
+    __slots__ = ("certain", "facts", "loader", "names", "opened", "path", "started")
 
     def __init__(
         self, path: bytes, opened: bytes, facts: ElfFacts, loader: Mapped | None = None, certain: bool = True
     ) -> None:
         self.path, self.opened, self.facts, self.loader, self.certain = path, opened, facts, loader, certain
         self.names: set[str] = set()
+        self.started = False
 
     @property
     def origin(self) -> bytes:
-        """The directory that ``$ORIGIN`` stands for: of the name that was opened, links in it not followed."""
-        return self.opened.rpartition(b"/")[0]
+        """The directory that ``$ORIGIN`` stands for: of the name that was opened, links in it not followed; for the
+        program of the file itself, since the kernel tells of that one (/proc/self/exe)."""
+        return (self.path if self.started else self.opened).rpartition(b"/")[0]
 
 
 class Caches:
@@ -163,6 +193,9 @@ class LibrarySearch:
         self._environment = environment or {}
         self._directory = directory.strip(b"/")
         self._program = self.mapped(program) if program is not None else None
+        if self._program is not None:
+            self._program.started = True
+        self._secure = self._program is not None and _gains(tree, self._program.path)
         self._caches = caches or Caches(tree, facts)
         self._machine: tuple[int, int] | None = None
         self._musl = _musl_loader(tree) is not None and not _has_glibc(tree)
@@ -192,10 +225,11 @@ class LibrarySearch:
         if asking is not None:
             self.settle(asking.facts)
         if "/" in name:
-            found: list[Candidate] = []
-            for path in self._expand(name, asking):
-                self._try(path, "path", found)
-            return Resolution(name, _unique(found))
+            walk = _Walk()
+            paths = [path for path, _ in self._expand(name, asking)] if not self._musl else [self._absolute(name)]
+            for path in paths:
+                self._try(path, "path", walk, ends=len(paths) == 1)
+            return Resolution(name, _unique(walk.found), directories=tuple(walk.directories))
         order = list(self.order(asking))
         nodeflib = asking is not None and asking.facts.nodeflib
         key = name.encode("utf-8", "surrogateescape"), tuple([(step.directory, step.sure) for step in order]), nodeflib
@@ -232,14 +266,19 @@ class LibrarySearch:
     def elsewhere(self, name: str) -> tuple[Candidate, ...]:
         """Return the files of this name and of the process's machine wherever they lie: for one that the known search
         does not find, and that something must find if it is needed."""
-        found: list[Candidate] = []
+        walk = _Walk()
         for path in self._caches.files(name.encode("utf-8", "surrogateescape")):
-            self._try(path, "a directory that no known search has", found)
-        return tuple(msgspec.structs.replace(each, certain=False) for each in _unique(found))
+            self._try(path, "a directory that no known search has", walk, ends=False)
+        return tuple(msgspec.structs.replace(each, certain=False) for each in _unique(walk.found))
 
     def expanded(self, part: str) -> list[bytes]:
         """Return the directories that a part of LD_LIBRARY_PATH stands for."""
-        return list(self._expand(part, self._program))
+        return [directory for directory, _ in self._expand_environment(part)]
+
+    @property
+    def is_secure(self) -> bool:
+        """Whether the program can gain rights by being started, so that the loader may leave out what ENV says."""
+        return self._secure
 
     def order(self, asking: Mapped | None) -> Iterator[Step]:
         """Yield the directories that are looked into for a name without a slash, in order: for glibc those before the
@@ -251,24 +290,25 @@ class LibrarySearch:
     def _search_glibc(self, name: str, order: list[Step], nodeflib: bool) -> Resolution:
         encoded = name.encode("utf-8", "surrogateescape")
         searched: list[bytes] = []
-        found: list[Candidate] = []
+        walk = _Walk()
         for step in order:
             searched.append(step.directory)
-            if self._look(step.directory, encoded, step.how, found) and step.sure:
-                return Resolution(name, _unique(found), tuple(searched))
+            if self._look(step.directory, encoded, step.how, walk, ends=step.sure) and step.sure:
+                return Resolution(name, _unique(walk.found), tuple(searched), directories=tuple(walk.directories))
         behind = [] if nodeflib else list(self.trusted_directories())
         answers = []
         for cache, how in self._caches.worlds(self.trusted_directories()):
-            answer: list[Candidate] = []
+            answer = _Walk(walk)
             if not self._cached(cache, encoded, how, nodeflib, answer):
                 for directory in behind:
-                    if self._look(directory, encoded, f"default path /{text(directory)}", answer):
+                    if self._look(directory, encoded, f"default path /{text(directory)}", answer, last=True):
                         break
             answers.append(answer)
-        candidates = _unique([*found, *(candidate for answer in answers for candidate in answer)])
-        resolution = Resolution(name, candidates, (*searched, *behind))
+        candidates = _unique([*walk.found, *(candidate for answer in answers for candidate in answer.found)])
+        directories = (*walk.directories, *(each for answer in answers for each in answer.directories))
+        resolution = Resolution(name, candidates, (*searched, *behind), directories=tuple(dict.fromkeys(directories)))
         if self._caches.stored is not None:
-            stored, rebuilt = ([candidate.path for candidate in answer] for answer in answers)
+            stored, rebuilt = ([candidate.path for candidate in answer.found] for answer in answers)
             if stored != rebuilt:
                 ends = [paths[-1] if paths else None for paths in (stored, rebuilt)]
                 return msgspec.structs.replace(resolution, differs=True, stored=ends[0], rebuilt=ends[1])
@@ -280,8 +320,7 @@ class LibrarySearch:
             yield from self._rpaths(asking)
         yield from self._library_path()
         if asking is not None and asking.facts.runpath:
-            for directory in self._expand_list(asking.facts.runpath, asking, ":"):
-                yield Step(directory, f"RUNPATH /{text(directory)}", asking.path)
+            yield from self._steps("RUNPATH", asking.facts.runpath, asking)
 
     def _rpaths(self, asking: Mapped | None) -> Iterator[Step]:
         """Yield the RPATH directories of a file and of those that loaded it, the program's last; one with a RUNPATH
@@ -292,54 +331,98 @@ class LibrarySearch:
             while here is not None and here.path not in seen:
                 seen.add(here.path)
                 if here.facts.rpath and not here.facts.runpath:
-                    for directory in self._expand_list(here.facts.rpath, here, ":"):
-                        yield Step(directory, f"RPATH /{text(directory)}", here.path)
+                    yield from self._steps("RPATH", here.facts.rpath, here)
                 here = here.loader
+
+    def _steps(self, source: str, value: str, here: Mapped) -> Iterator[Step]:
+        """Yield the directories of an RPATH or a RUNPATH."""
+        for part in value.split(":") if not self._musl else _MUSL_SEPARATORS.split(value):
+            if not part and self._musl:
+                continue
+            for directory, doubt in self._expand(part, here):
+                if self._secure and "$" in part:
+                    doubt = _SECURE
+                yield Step(directory, f"{source} /{text(directory)}", here.path, doubt is None, doubt)
 
     def _library_path(self) -> Iterator[Step]:
         value = self._environment.get("LD_LIBRARY_PATH", "")
         if not value:
             return
-        for part in value.replace(";", ":").split(":") if not self._musl else value.split(":"):
-            for directory in self._expand(part, self._program):
-                yield Step(directory, f"LD_LIBRARY_PATH /{text(directory)}", None, part not in self._unsure)
+        for part in self.parts(value):
+            for directory, doubt in self._expand_environment(part):
+                if self._secure:
+                    doubt = _SECURE
+                sure = part not in self._unsure and doubt is None
+                yield Step(directory, f"LD_LIBRARY_PATH /{text(directory)}", None, sure, doubt)
 
-    def _look(self, directory: bytes, name: bytes, how: str, found: list[Candidate]) -> bool:
-        """Add what one directory holds of a name, for certain CPUs too; True where a plain one ends the search."""
+    def parts(self, value: str) -> list[str]:
+        """Return the parts of LD_LIBRARY_PATH. An empty one is the working directory for glibc, and none for musl."""
+        if self._musl:
+            return [part for part in _MUSL_SEPARATORS.split(value) if part]
+        return _SEPARATORS.split(value)
+
+    def _look(
+        self, directory: bytes, name: bytes, how: str, walk: _Walk, *, ends: bool = True, last: bool = False
+    ) -> bool:
+        """Add what one directory holds of a name, for certain CPUs too; True where a plain one ends the search. What
+        ldconfig would make there is found before its cache, never behind (``last``)."""
         canonical = self._tree.resolve(directory)
         if canonical is None:
             return False
         for relative, place in self._caches.variants(canonical):
-            self._try(join(place, name), f"{how}, for certain CPUs in {text(relative)}", found)
-        return self._try(join(directory, name), how, found)
+            self._try(join(place, name), f"{how}, for certain CPUs in {text(relative)}", walk, ends=False)
+        if self._try(join(directory, name), how, walk, ends=ends):
+            return True
+        made = None if self._musl or last else self.made(canonical, name)
+        if made is not None:
+            self._try(join(directory, name), f"{how}, as a link that ldconfig makes", walk, made, ends=False)
+        return False
 
-    def _cached(self, cache: Cache, name: bytes, how: str, nodeflib: bool, found: list[Candidate]) -> bool:
-        plain = False
+    def made(self, canonical: bytes, name: bytes) -> bytes | None:
+        """Return the file that ldconfig would link a name of this directory to, where there is none of that name."""
+        for entry in self._caches.rebuilt(self.trusted_directories()).entries(name):
+            if entry.target is not None and not entry.variant:
+                home = entry.target.rpartition(b"/")[0]
+                if home == canonical and self._tree.lookup(join(canonical, name)) is None:
+                    return entry.target
+        return None
+
+    def _cached(self, cache: Cache, name: bytes, how: str, nodeflib: bool, walk: _Walk) -> bool:
+        plain, gone = False, False
         for entry in cache.lookup(name, *(self._machine or _X86_64)):
             if nodeflib and entry.path.rpartition(b"/")[0] in self.trusted_directories():
                 continue
             told = f"{how}, for certain CPUs ({text(entry.variant)})" if entry.variant else how
-            hit = self._try(entry.path, told, found, entry.target)
+            hit = self._try(entry.path, told, walk, entry.target, ends=not entry.variant)
             plain = plain or (hit and not entry.variant)
-        return plain
+            gone = gone or (not hit and bool(entry.variant))  # where that one is for the CPU, the cache gives no other
+        return plain and not gone
 
-    def _try(self, path: bytes, how: str, found: list[Candidate], target: bytes | None = None) -> bool:
+    def _try(self, path: bytes, how: str, walk: _Walk, target: bytes | None = None, *, ends: bool = True) -> bool:
         """Add a file as a candidate; False where the loader goes on: it is not there, or for another machine.
 
-        ``target`` is the file that is opened under this path, where that is not what the tree has.
+        ``target`` is the file that is opened under this path, where that is not what the tree has. ``ends``: the loader
+        comes here in any case, unless a file before this one ended its search.
         """
         canonical = self._tree.resolve(target if target is not None else path)
         entry = self._tree.get(canonical) if canonical is not None else None
+        if canonical is not None and entry is not None and entry.type == "dir":
+            walk.directories += [] if walk.stopped else [path]
+            walk.stopped = walk.stopped or ends
+            return False
         if canonical is None or entry is None or entry.type != "file":
             return False
         facts = self._facts.elf(canonical)
         if isinstance(facts, ElfFacts):
-            if self._machine is not None and (facts.machine, facts.bits) != self._machine:
-                return False
-            found.append(Candidate(canonical, path, how))
+            if not self._musl and self._machine is not None and (facts.machine, facts.bits) != self._machine:
+                return False  # musl looks at no machine: it maps what it finds (dynlink.c, map_library)
+            walk.add(Candidate(canonical, path, how))
             return True
-        # The loader stops at a file that is no ELF file. Whether it would is not ours to prove: look further too.
-        found.append(Candidate(canonical, path, f"{how} ({'it is no ELF file' if facts is None else 'unreadable'})"))
+        # The loader ends with an error at a file that is no ELF file. Who asks can have an answer to that, so the trace
+        # takes what lies behind it, too.
+        reason = "it is no ELF file" if facts is None else "unreadable"
+        walk.add(Candidate(canonical, path, f"{how} ({reason})", stops=facts is None))
+        walk.stopped = walk.stopped or (facts is None and ends)
         return False
 
     def trusted_directories(self) -> tuple[bytes, ...]:
@@ -367,29 +450,36 @@ class LibrarySearch:
 
     # --- names with tokens ------------------------------------------------------------------------------------------
 
-    def _expand_list(self, value: str, asking: Mapped | None, separators: str) -> Iterator[bytes]:
-        for separator in separators:
-            value = value.replace(separator, ":")
-        for part in value.split(":"):
-            yield from self._expand(part, asking)
+    def _expand_environment(self, part: str) -> Iterator[tuple[bytes, str | None]]:
+        if self._musl:
+            yield self._absolute(part), None  # which knows tokens in files alone
+        else:
+            yield from self._expand(part, self._program)
 
-    def _expand(self, value: str, asking: Mapped | None) -> Iterator[bytes]:
-        """Yield the paths that a name or directory with ``$ORIGIN``, ``$LIB`` and ``$PLATFORM`` can stand for."""
+    def _expand(self, value: str, asking: Mapped | None) -> Iterator[tuple[bytes, str | None]]:
+        """Yield the paths that a name or directory with ``$ORIGIN``, ``$LIB`` and ``$PLATFORM`` can stand for, each
+        with words on what it depends on, if there is more than one."""
         values = [value]
-        for token, meanings in self._tokens(asking) if "$" in value else ():
-            for form in (f"${{{token}}}", f"${token}"):
-                values = [
-                    each.replace(form, meaning) for each in values for meaning in (meanings if form in each else ("",))
-                ]
+        unknown: list[str] = []
+        pattern = _MUSL_TOKEN if self._musl else _TOKEN
+        for token in dict.fromkeys(match[1] or match[2] for match in pattern.finditer(value)):
+            meanings = self._meanings(token, asking)
+            unknown += [f"${token}"] if len(meanings) > 1 else []
+            values = [_replaced(pattern, each, token, meaning) for each in values for meaning in meanings]
+        doubt = f"if that is what {' and '.join(unknown)} stands for" if unknown else None
         for each in values:
-            encoded = each.encode("utf-8", "surrogateescape")
-            yield encoded.strip(b"/") if encoded.startswith(b"/") else join(self._directory, encoded)
+            yield self._absolute(each), doubt
 
-    def _tokens(self, asking: Mapped | None) -> Iterator[tuple[str, tuple[str, ...]]]:
-        yield "ORIGIN", ("/" + text(asking.origin) if asking is not None else "/",)
-        if not self._musl:
-            yield "LIB", tuple(map(text, self._lib_names()))
-            yield "PLATFORM", _PLATFORMS.get((self._machine or _X86_64)[0], ("",))
+    def _absolute(self, path: str) -> bytes:
+        encoded = path.encode("utf-8", "surrogateescape")
+        return encoded.strip(b"/") if encoded.startswith(b"/") else join(self._directory, encoded)
+
+    def _meanings(self, word: str, asking: Mapped | None) -> tuple[str, ...]:
+        if word == "ORIGIN":
+            return ("/" + text(asking.origin) if asking is not None else "/",)
+        if word == "LIB":
+            return tuple(map(text, self._lib_names()))
+        return _PLATFORMS.get((self._machine or _X86_64)[0], ("",))
 
     def _lib_names(self) -> tuple[bytes, ...]:
         """Return what ``$LIB`` stands for: fixed when glibc was built, told from where the C library lies."""
@@ -404,28 +494,31 @@ class LibrarySearch:
     # --- musl -------------------------------------------------------------------------------------------------------
 
     def _search_musl(self, name: str, order: list[Step], _: bool) -> Resolution:
-        found: list[Candidate] = []
+        walk = _Walk()
         if _is_musl_own(name):
             place = self._interpreter() or _musl_loader(self._tree)
             if place is not None:
-                self._try(place, "musl's own", found)
-            return Resolution(name, tuple(found))
+                self._try(place, "musl's own", walk)
+            return Resolution(name, tuple(walk.found))
         searched: list[bytes] = []
         for step in order:
             searched.append(step.directory)
-            if self._try(join(step.directory, name.encode("utf-8", "surrogateescape")), step.how, found) and step.sure:
+            path = join(step.directory, name.encode("utf-8", "surrogateescape"))
+            if self._try(path, step.how, walk, ends=step.sure) and step.sure:
                 break
-        return Resolution(name, _unique(found), tuple(searched))
+        return Resolution(name, _unique(walk.found), tuple(searched), directories=tuple(walk.directories))
 
     def _musl_order(self, asking: Mapped | None) -> Iterator[Step]:
         yield from self._library_path()
-        here, seen = asking, set[bytes]()
-        while here is not None and here.path not in seen:
-            seen.add(here.path)
-            value = here.facts.runpath or here.facts.rpath  # musl takes both for the same
-            for directory in self._expand_list(value, here, ":") if value else ():
-                yield Step(directory, f"RPATH /{text(directory)}", here.path)
-            here = here.loader
+        seen = set[bytes]()
+        for chain in (asking, self._program):  # the program has loaded them all
+            here = chain
+            while here is not None and here.path not in seen:
+                seen.add(here.path)
+                value = here.facts.runpath or here.facts.rpath  # musl takes both for the same
+                if value and "$" not in _MUSL_TOKEN.sub("", value):  # else the list is given up
+                    yield from self._steps("RPATH", value, here)
+                here = here.loader
         directories, by = self._musl_system()
         for directory in directories:
             yield Step(directory, f"musl's path /{text(directory)}", by)
@@ -453,10 +546,22 @@ def text(path: bytes) -> str:
     return path.decode("utf-8", "surrogateescape")
 
 
+def _replaced(pattern: re.Pattern[str], value: str, token: str, meaning: str) -> str:
+    return pattern.sub(lambda match: meaning if token in (match[1], match[2]) else match[0], value)
+
+
+def _gains(tree: Tree, program: bytes) -> bool:
+    """Tell whether a program can gain rights when it starts (AT_SECURE): by its mode or by file capabilities."""
+    entry = tree.get(program)
+    return entry is not None and (bool(entry.mode & 0o6000) or b"security.capability" in dict(entry.xattrs))
+
+
 def _unique(found: Sequence[Candidate]) -> tuple[Candidate, ...]:
     kept: dict[bytes, Candidate] = {}
     for candidate in found:
-        kept.setdefault(candidate.path, candidate)
+        known = kept.setdefault(candidate.path, candidate)
+        if known.beyond and not candidate.beyond:
+            kept[candidate.path] = candidate
     return tuple(kept.values())
 
 

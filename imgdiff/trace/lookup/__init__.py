@@ -23,6 +23,7 @@ from imgdiff.trace.tracer import Tracer
 __all__ = ["KINDS", "kinds_of", "loads", "look_up"]
 
 KINDS: tuple[LookupKind, ...] = ("module", "library", "program")
+_REACHED = ("recorded", "eager", "deferred", "dormant")
 _MODULE = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 _ANSWERS = {"module": module, "library": library, "program": program}
 
@@ -91,11 +92,23 @@ def _processes(tracer: Tracer) -> Iterator[Asked]:
         yield Asked("a process of the image", Launch((), environment_of(tracer.config), tracer.cwd), None, None)
 
 
-def loads(trace: Trace, profile: Profile, name: str, roles: Sequence[str]) -> tuple[LookupLoad, ...]:
-    """Return what these roles of a trace take the name for, every copy."""
+def loads(
+    trace: Trace, profile: Profile, name: str, roles: Sequence[str], answers: Sequence[LookupAnswer]
+) -> tuple[LookupLoad, ...]:
+    """Return what these roles of a trace take the name for, every copy. What programs need that are no Python is in no
+    table of names: there the copies among the answers that the role reaches are told."""
     found: list[LookupLoad] = []
-    for role in (role.name for role in profile.roles if role.name in roles):
-        found += _loads(trace.roles[role], name)
+    for role in (trace.roles[role.name] for role in profile.roles if role.name in roles):
+        here = list(_loads(role, name))
+        known = {each.file for each in here}
+        for answer in answers if not here else ():
+            for each in (each for place in answer.places for each in place.candidates):
+                evidence = role.evidence(each.file) if each.file is not None and answer.kind != "module" else None
+                if evidence is not None and evidence.level in _REACHED and each.file not in known:
+                    assert each.file is not None
+                    known.add(each.file)
+                    here.append(LookupLoad(role.role, answer.kind, name, evidence.level, each.file, evidence.chain))
+        found += here
     return tuple(found)
 
 

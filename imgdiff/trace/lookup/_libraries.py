@@ -10,11 +10,13 @@ from imgdiff.model import ElfFacts, LookupAnswer, LookupCandidate, LookupPlace, 
 from imgdiff.trace.libraries import ld_cache
 from imgdiff.trace.libraries.ld_cache import Cache, CachedLibrary, join
 from imgdiff.trace.libraries.natives import preloaded
-from imgdiff.trace.libraries.needed import PRELOAD, PRELOAD_PATH, Closure, LibraryResolver, Start
+from imgdiff.trace.libraries.needed import PRELOAD, PRELOAD_PATH, Closure, LibraryResolver, Loaded, Start
 from imgdiff.trace.libraries.search import Candidate, Step
 from imgdiff.trace.lookup._asked import Asked, Desk
 from imgdiff.trace.paths import show
 
+_DIRECTORY = "it is a directory"
+_ENDS = "the loader ends here with an error"
 _SOURCES: tuple[LookupSource, ...] = ("LD_LIBRARY_PATH", "RPATH", "RUNPATH", "musl's path")
 
 
@@ -28,9 +30,24 @@ class _Library:
     def __init__(self, desk: Desk, asked: Asked, resolver: LibraryResolver, name: str) -> None:
         self.desk, self.asked, self.resolver, self.name = desk, asked, resolver, name
         self.encoded = name.encode("utf-8", "surrogateescape")
-        self.asking = resolver.mapped(desk.loader) if desk.loader is not None else resolver.program
-        self.resolution = resolver.resolve(name, desk.loader)
+        starts = [Start(asked.program)] if asked.program is not None else []
+        starts += preloaded(resolver)
+        self.closure = resolver.closure(starts) if starts else None
+        loader, above = self._loader()
+        self.asking = resolver.asking(name, loader, above)
+        self.resolution = resolver.search(name, self.asking)
         self.nodeflib = self.asking is not None and self.asking.facts.nodeflib
+
+    def _loader(self) -> tuple[bytes | None, list[bytes]]:
+        """Return the file that asks, as it is opened, and those that loaded it, nearest first, where the program's
+        start has mapped it; else as the user spells it."""
+        if self.desk.loader is None or self.closure is None:
+            return self.desk.loader, []
+        canonical = self.desk.tree.resolve(self.desk.loader)
+        chain = self.closure.chain(canonical) if canonical is not None else ()
+        if not chain:
+            return self.desk.loader, []
+        return chain[-1].opened, [each.opened for each in reversed(chain[:-1])]
 
     def answer(self) -> LookupAnswer:
         mapped, loaded = self._loaded()
@@ -56,13 +73,12 @@ class _Library:
 
     def _loaded(self) -> tuple[bool, LookupPlace | None]:
         """What the program's start has mapped by then: the program, what is preloaded, and all that these need."""
-        starts = [Start(self.asked.program)] if self.asked.program is not None else []
-        starts += preloaded(self.resolver)
-        if not starts or "/" in self.name:
+        closure = self.closure
+        if closure is None or "/" in self.name:
             return False, None
-        closure = self.resolver.closure(starts)
         paths = closure.answers.get(self.name, ())
         certain = [each for each in closure.loaded if each.path in paths and each.certain]
+        certain = self._first_preloaded(certain) or certain
         early = any(closure.chain(each.path)[0].how == PRELOAD for each in certain)
         if not certain or (not early and {each.path for each in self.resolution.candidates} == set(paths)):
             return False, None  # the search finds the same: that is told below
@@ -72,6 +88,17 @@ class _Library:
         return True, LookupPlace(
             "loaded already", None, True, said="it answers for its SONAME", candidates=tuple(candidates)
         )
+
+    def _first_preloaded(self, answering: Sequence[Loaded]) -> list[Loaded]:
+        """Return the one that surely answers before the others: what a preload leads to and nothing else."""
+        for found in self.resolver.preloads():
+            if len(found.candidates) == 1 and found.candidates[0].certain:
+                first = [each for each in answering if each.path == found.candidates[0].path]
+                if first:
+                    return first
+            elif any(each.path == one.path for each in answering for one in found.candidates):
+                return []
+        return []
 
     def _by(self, closure: Closure, path: bytes) -> str:
         chain = closure.chain(path)
@@ -126,13 +153,14 @@ class _Library:
     def _step(self, step: Step) -> LookupPlace:
         source = next(each for each in _SOURCES if step.how.startswith(f"{each} /"))
         if source == "LD_LIBRARY_PATH":
-            return self._directory(source, step.directory, *self._library_path(step.directory))
-        said = "built into the loader" if source == "musl's path" and step.by is None else None
+            by, line, who = self._library_path(step.directory)
+            return self._directory(source, step.directory, by, line, ", ".join(filter(None, (who, step.doubt))))
+        said = "built into the loader" if source == "musl's path" and step.by is None else step.doubt
         return self._directory(source, step.directory, step.by, None, said)
 
     def _library_path(self, directory: bytes) -> tuple[bytes | None, int | None, str]:
         value = self.asked.launch.env.get("LD_LIBRARY_PATH", "")
-        for part in value.replace(";", ":").split(":"):
+        for part in self.resolver.parts(value):
             if directory in self.resolver.expanded(part):
                 return self.desk.setters(self.asked.launch, "LD_LIBRARY_PATH", part)
         return None, None, "LD_LIBRARY_PATH"
@@ -154,6 +182,11 @@ class _Library:
             if not self.resolver.is_musl
         ]
         candidates.append(self._file(join(directory, self.encoded)))
+        made = (
+            None if self.resolver.is_musl or source == "default path" else self.resolver.made(canonical, self.encoded)
+        )
+        if made is not None:
+            candidates.append(self._file(join(directory, self.encoded), "if ldconfig makes this link", made))
         return LookupPlace(source, directory, True, by, line, said, _there(candidates))
 
     def _cache(self, stored: Cache) -> LookupPlace:
@@ -191,31 +224,41 @@ class _Library:
     def _file(self, path: bytes, note: str | None = None, target: bytes | None = None) -> LookupCandidate | None:
         file = self.desk.tree.resolve(target if target is not None else path)
         entry = self.desk.tree.get(file) if file is not None else None
+        if file is not None and entry is not None and entry.type == "dir":
+            return self.desk.candidate(path, None, _both(note, _DIRECTORY))
         if file is None or entry is None or entry.type != "file":
             return None
         facts = self.desk.facts.elf(file)
         if isinstance(facts, ElfFacts):
             if self.resolver.machine is not None and (facts.machine, facts.bits) != self.resolver.machine:
                 note = "passed over: it is for another machine"
+                if self.resolver.is_musl:
+                    note = "it is for another machine, which musl does not ask for"
         elif isinstance(facts, Unreadable):
-            note = f"it can't be read: {facts.reason}"
+            note = _both(note, f"it can't be read: {facts.reason}")
         else:
-            note = "it is no ELF file"
+            note = _both(note, "it is no ELF file")
         return self.desk.candidate(path, file, note)
 
     # Who wins -------------------------------------------------------------------------------------------------------
 
     def _marked(self, places: Sequence[LookupPlace], *, searched: bool) -> list[LookupPlace]:
-        """Mark what the search takes, where it takes it."""
+        """Mark what the search takes, where it takes it; what it would find only behind a file or a directory at which
+        the loader ends with an error is none of it."""
         if not searched:
             return list(places)
-        left = list(self.resolution.candidates)
+        left = [each for each in self.resolution.candidates if not each.beyond]
         marked = []
         for place in places:
             candidates = []
             for each in place.candidates:
                 hit = next((one for one in left if one.path == each.file and self._from(one, place)), None)
-                if hit is not None:
+                if each.path in self.resolution.directories:
+                    candidates.append(msgspec.structs.replace(each, note=f"{each.note}: {_ENDS}"))
+                elif hit is not None and hit.stops:
+                    left.remove(hit)
+                    candidates.append(msgspec.structs.replace(each, wins=True, note=f"{each.note}: {_ENDS}"))
+                elif hit is not None:
                     left.remove(hit)
                     candidates.append(msgspec.structs.replace(each, wins=True))
                 else:
@@ -225,7 +268,8 @@ class _Library:
 
     def _from(self, candidate: Candidate, place: LookupPlace) -> bool:
         """Tell whether the search found a candidate in this place."""
-        how = candidate.how.partition(", for certain CPUs")[0].partition(" (it is no")[0].partition(" (unreadable")[0]
+        how = candidate.how.partition(" (it is no")[0].partition(" (unreadable")[0]
+        how = how.partition(", for certain CPUs")[0].partition(", as a link that ldconfig makes")[0]
         if place.source == "ldconfig":
             return how == "ld.so.cache as ldconfig makes it"
         if place.source == "ld.so.cache":
@@ -249,6 +293,12 @@ class _Library:
                 f"The stored ld.so.cache leads to {ends[0]}, one made anew by ldconfig to {ends[1]}: container "
                 "runtimes run ldconfig at start, so both count."
             )
+        bad = [each.opened for each in self.resolution.candidates if each.stops and not each.beyond]
+        for path in dict.fromkeys((*bad, *self.resolution.directories)):
+            yield (
+                f"{show(path)} is no library: where the loader comes to it, it ends with an error and looks no "
+                "further, so that a process that needs the name does not start."
+            )
         for blind in self.resolver.blindspots:
             yield blind.reason
 
@@ -257,6 +307,10 @@ def _home(entry: CachedLibrary) -> bytes:
     """The directory that an entry was found in, that for certain CPUs taken away."""
     directory = entry.path.rpartition(b"/")[0]
     return directory.removesuffix(b"/" + entry.variant) if entry.variant else directory
+
+
+def _both(note: str | None, more: str) -> str:
+    return f"{note}, and {more}" if note else more
 
 
 def _there(candidates: Sequence[LookupCandidate | None]) -> tuple[LookupCandidate, ...]:
