@@ -11,6 +11,7 @@ from imgdiff.model.evidence import Hop, Level
 LookupKind = Literal["module", "library", "program"]
 # How a place comes to be searched.
 LookupSource = Literal[
+    "interpreter",  # what is compiled or frozen into it
     "script directory",
     "working directory",
     "PYTHONPATH",

@@ -41,13 +41,15 @@ Source = Literal[
 
 class Searched(msgspec.Struct, frozen=True):
     """One place of a search path. ``written`` is the directory as it is put there (absolute, without a leading slash),
-    ``found`` its canonical path, None where no directory is there. ``by`` and ``line`` say which file puts it there."""
+    ``found`` its canonical path, None where no directory is there. ``by`` and ``line`` say which file puts it there.
+    ``archive`` is the canonical path of a file that it is, or lies in: modules can be imported from that."""
 
     written: bytes
     found: bytes | None
     source: Source
     by: bytes | None = None
     line: int | None = None
+    archive: bytes | None = None
 
 
 class SearchPath(msgspec.Struct, frozen=True):
@@ -105,11 +107,12 @@ class _Builder:
             if above is not None:  # a directory inside of an archive
                 self.blind("archive on sys.path", _INSIDE, above)
             self.nowhere.append(written)
-            self.places.append(Searched(written, None, source, by, line))
+            self.places.append(Searched(written, None, source, by, line, above))
             return None
         entry = self.tree.get(found)
         if entry is not None and entry.type == "file":
             self.blind("archive on sys.path", _INSIDE, found)
+            self.places.append(Searched(written, None, source, by, line, found))
             return None
         if entry is not None and entry.type != "dir":
             return None

@@ -20,6 +20,7 @@ from imgdiff.model import (
     Tree,
     Unreadable,
 )
+from imgdiff.trace.launch.directories import surely_entered
 from imgdiff.trace.launch.sourced import DEFAULT_PATH, SetBy, Shell, Touched, at_homes, own_place
 
 __all__ = [
@@ -319,13 +320,19 @@ class Follower:
             base = msgspec.structs.replace(
                 base, touched=(*base.touched, Touched(path, "program", sure=True, by=base.touched[0].path))
             )
-        return self._commands(base, path, self.facts.shell(path), rest, depth)
+        return self._commands(base, path, self.facts.shell(path), rest, depth, self.facts.text(path))
 
     def _code(self, base: Launch, code: bytes, rest: list[str], depth: int) -> list[Launch]:
-        return self._commands(base, None, shell.facts(code), rest, depth)
+        return self._commands(base, None, shell.facts(code), rest, depth, code)
 
     def _commands(
-        self, base: Launch, script: bytes | None, facts: ShellFacts | Unreadable, rest: list[str], depth: int
+        self,
+        base: Launch,
+        script: bytes | None,
+        facts: ShellFacts | Unreadable,
+        rest: list[str],
+        depth: int,
+        code: bytes | None,
     ) -> list[Launch]:
         if isinstance(facts, Unreadable):
             named = "the command line" if script is None else f"/{script.decode('utf-8', 'backslashreplace')}"
@@ -347,19 +354,32 @@ class Follower:
         )
         launches: list[Launch] = []
         places = [base.cwd, *self._entered(base, script, facts)]
-        found = [(script, words) for words, _ in facts.commands]
-        for each in state.touched[before:]:  # what a sourced file starts is started here
-            inner = self.facts.shell(each.path) if each.edge == "source" else None
-            found += [(each.path, words) for words, _ in inner.commands] if isinstance(inner, ShellFacts) else []
-        for by, words in found:
+        found = [(script, words, line) for words, line in facts.commands]
+        sources, sourced = len(facts.sources), [each for each in state.touched[before:] if each.edge == "source"]
+        for each in sourced:  # what a sourced file starts is started here
+            inner = self.facts.shell(each.path)
+            if isinstance(inner, ShellFacts):
+                found += [(each.path, words, 0) for words, _ in inner.commands]
+                sources += len(inner.sources)
+        moved = None
+        if len(places) == 2 and sources <= len(sourced) and self._open_to_all(places[1]):
+            moved = surely_entered(code, [(words, line) for _, words, line in found])
+        for by, words, line in found:
             argv = self._argv(base, by, words, rest)
+            behind = moved is not None and by == script and line >= moved
             for env in _variants(base) if argv else ():
-                for place in places:
+                for place in places[1:] if behind else places:
                     here = msgspec.structs.replace(base, cwd=place)
                     for launch in self._behind(here, argv, env, depth, sure=False):
                         if launch not in launches:
                             launches.append(launch)
         return launches or [base]
+
+    def _open_to_all(self, directory: bytes) -> bool:
+        """Tell whether every user can enter a directory."""
+        parts = directory.split(b"/")
+        entries = [self.tree.get(b"/".join(parts[: end + 1])) for end in range(len(parts))] if directory else []
+        return all(entry is not None and entry.mode & 0o001 for entry in entries)
 
     def _entered(self, base: Launch, script: bytes | None, facts: ShellFacts) -> list[bytes]:
         """Return the directories that shell code changes to: its other commands run there, or where it began."""

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from imgdiff.model import LookupAnswer, LookupCandidate, LookupPlace
-from imgdiff.trace.closure.run_time_path import BUILT_IN
+from imgdiff.trace.closure.run_time_path import BUILT_IN, LINKED
 from imgdiff.trace.finder.resolver import Found, Resolver
 from imgdiff.trace.finder.search_path import Searched
 from imgdiff.trace.lookup._asked import Asked, Desk
 from imgdiff.trace.paths import show
 
+# Frozen into CPython, so that no directory is searched for them (its Python/frozen.c): from 3.8 on, and from 3.11 on.
+_FROZEN = frozenset(
+    {"zipimport", "_frozen_importlib", "_frozen_importlib_external", "importlib._bootstrap"}
+    | {"importlib._bootstrap_external"}
+)
+_FROZEN_3_11 = frozenset(
+    {"abc", "codecs", "io", "_collections_abc", "_sitebuiltins", "genericpath", "ntpath", "posixpath", "os", "site"}
+    | {"stat", "importlib.util", "importlib.machinery", "runpy", "os.path", "__hello__", "__phello__"}
+)
+# What an interpreter has loaded before it puts the script's or the working directory on the path (site, encodings).
+_EARLY = frozenset(
+    {"abc", "codecs", "io", "_collections_abc", "_sitebuiltins", "genericpath", "posixpath", "os", "site", "stat"}
+    | {"encodings", "sitecustomize", "usercustomize"}
+)
 _KINDS = {"source": "", "bytecode": "a .pyc without its source", "extension": "an extension module"}
 
 
@@ -21,25 +35,103 @@ def module(desk: Desk, asked: Asked, name: str) -> LookupAnswer | None:
     if asked.graph is None:
         return None
     resolver = asked.graph.resolver
-    winner = resolver.find(name)
+    name, asked_for = ("posixpath", name) if name == "os.path" else (name, name)  # os puts it into sys.modules
+    inside = _inside_interpreter(asked, resolver, name)
+    skipped = 1 if _is_early(asked, name) and _has_first(desk, asked, resolver) else 0
+    winner = None if inside is not None else resolver.find(name) if not skipped else _behind_first(resolver, name)
     places = [*_directories(desk, asked, resolver, name), *_below(desk, resolver, name)]
     finder = _finder(desk, resolver, name)
     if finder is not None:
         places.insert(0 if _asked_first(resolver, name) else len(places), finder)
-    places = _marked(places, winner)
+    places = [*places[:skipped], *_marked(places[skipped:], winner)]
+    if inside is not None:
+        places.insert(0, _interpreter(desk, asked, inside))
     winners = [each for place in places for each in place.candidates if each.wins]
     if winner is not None and not winners:  # a copy that is found through __path__ alone
         winners = [desk.candidate(winner.path or winner.portions[0], winner.path, wins=True)]
     known = {each.file for place in places for each in place.candidates} | {each.file for each in winners}
+    notes = [*_notes(desk, resolver, name, winner if inside is None else None)]
+    if inside is not None:
+        notes.insert(0, f"{asked_for} is {inside} the interpreter, so no place is searched for it.")
+    if skipped:
+        notes.append(f"{name} is loaded before {show(resolver.search.places[0].written)} is put on the path.")
+    notes += _open(resolver, places)
     return LookupAnswer(
         "module",
-        name,
+        asked_for,
         (),
         tuple(winners[:1]),
         tuple(places),
-        tuple(_notes(desk, resolver, name, winner)),
+        tuple(dict.fromkeys(notes)),
         desk.elsewhere(_Named(desk, name), known),
     )
+
+
+def _version(resolver: Resolver) -> tuple[int, ...]:
+    return tuple(int(part) for part in resolver.search.environment.version.split(".") if part.isdigit())
+
+
+def _inside_interpreter(asked: Asked, resolver: Resolver, name: str) -> str | None:
+    """Return in a word how a module lies in the interpreter itself; None where it does not, or may not."""
+    if name in LINKED:
+        return "built into"
+    off = any("frozen_modules=off" in word for word in asked.launch.argv)
+    off = off or asked.launch.env.get("PYTHON_FROZEN_MODULES") == "off"
+    if name in _FROZEN or (name in _FROZEN_3_11 and _version(resolver) >= (3, 11) and not off):
+        return "frozen into"
+    return None
+
+
+def _interpreter(desk: Desk, asked: Asked, how: str) -> LookupPlace:
+    path = asked.program
+    candidates = () if path is None else (desk.candidate(path, desk.tree.resolve(path), f"{how} it", wins=True),)
+    return LookupPlace("interpreter", None, True, path, None, f"modules that are {how} it", candidates)
+
+
+def _is_early(asked: Asked, name: str) -> bool:
+    start = asked.launch.python
+    without_site = start is not None and "S" in start.flags
+    return name.partition(".")[0] in _EARLY and not without_site
+
+
+def _has_first(desk: Desk, asked: Asked, resolver: Resolver) -> bool:
+    """Tell whether the first place is one that is put there once the interpreter has started, and no other names it."""
+    first = next(iter(resolver.search.places), None)
+    if first is None or first.source not in ("script directory", "working directory"):
+        return False
+    written = (part.encode("utf-8", "surrogateescape") for part in asked.launch.env.get("PYTHONPATH", "").split(":"))
+    parts = [part or b"." for part in written] if asked.launch.env.get("PYTHONPATH") else []
+    return all(desk.tree.resolve(part, asked.launch.cwd) != first.found for part in parts)
+
+
+def _behind_first(resolver: Resolver, name: str) -> Found | None:
+    """Return what a name is to an interpreter that starts, before the first place is on its path."""
+    for place in resolver.search.places[1:]:
+        found = _inside(resolver, name, place.found)[0] if place.found is not None else None
+        if found is not None:
+            return found
+    return resolver.mapped(name)
+
+
+def _open(resolver: Resolver, places: Sequence[LookupPlace]) -> Iterator[str]:
+    """Say what can lead to another copy: archives that are asked before the winner, and code that changes the path."""
+    wins = next((at for at, place in enumerate(places) if any(each.wins for each in place.candidates)), len(places))
+    if any(place.source == "interpreter" for place in places):
+        return
+    shown = {(place.source, place.directory) for place in places[:wins]}
+    for each in resolver.search.places:
+        if each.archive is not None and (each.source, each.written) in shown:
+            yield (
+                f"{show(each.archive)} is an archive on the path, which is not looked into: if it has the module, that "
+                "is the copy that wins."
+            )
+    for blind in resolver.search.blindspots:
+        if blind.what != "archive on sys.path" and blind.path is not None:
+            yield f"{show(blind.path)}: {blind.reason}. What that does to the path is not in this answer."
+    if resolver.find("sitecustomize") is not None:
+        found = resolver.find("sitecustomize")
+        if found is not None and found.path is not None:
+            yield f"{show(found.path)} runs at start: a directory that its code puts on the path is not in this answer."
 
 
 def _directories(desk: Desk, asked: Asked, resolver: Resolver, name: str) -> Iterator[LookupPlace]:
@@ -47,6 +139,10 @@ def _directories(desk: Desk, asked: Asked, resolver: Resolver, name: str) -> Ite
         by, line, said = place.by, place.line, None
         if place.source == "PYTHONPATH":
             by, line, said = _python_path(desk, asked, place)
+        if place.archive is not None:
+            text = "an archive, which is not looked into"
+            yield LookupPlace(place.source, place.written, True, by, line, f"{said}; {text}" if said else text)
+            continue
         if place.found is None:
             yield LookupPlace(place.source, place.written, False, by, line, said)
             continue
@@ -157,7 +253,7 @@ def _marked(places: list[LookupPlace], winner: Found | None) -> list[LookupPlace
 
 def _notes(desk: Desk, resolver: Resolver, name: str, winner: Found | None) -> Iterator[str]:
     top = name.partition(".")[0]
-    if top in BUILT_IN:
+    if top in BUILT_IN - LINKED:
         yield f"CPython can have {top} built in: then no place is searched for it."
     if winner is None and "." in name:
         package = resolver.find(name.rpartition(".")[0])
