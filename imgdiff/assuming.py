@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
 
 from imgdiff.errors import UsageError
-from imgdiff.model import Assumed, Profile
+from imgdiff.model import Assumed, Attribution, Distribution, Profile
 
 _MAX_CONFIG = 10_000_000  # bytes of a config.json
 _NAMES = "architectures"  # the key of a config.json that names the classes (transformers, PretrainedConfig)
+
+# What the local label of a version, or the end of a distribution's name, says that a build is for (torch 2.9.0+cu128,
+# vllm-xpu, vllm 0.20.0+cpu)
+_BUILT_FOR = {"cpu": "cpu", "xpu": "xpu", "rocm": "rocm", "cu": "cuda", "cuda": "cuda", "tpu": "tpu"}
+_LABEL = re.compile(r"(cpu|xpu|rocm|tpu|cuda|cu(?=\d))")
 
 # Configs inside a config.json that are of no model, or of a part that an engine makes by an import, not by its registry
 _NO_MODELS = frozenset(
@@ -110,6 +116,31 @@ def told(said: Assumed) -> tuple[str, ...]:
         *(f"{name}={value}" for name, value in said.values),
         *(f"model-arch={name}" for name in said.architectures),
     )
+
+
+def against(profile: Profile, sides: Sequence[tuple[str, Attribution]]) -> str | None:
+    """Return the sentence that the builds in the images (each with its letter) are not for the platform that is
+    assumed; None where none says so."""
+    assumed_platform = dict(profile.assumed.values).get("platform")
+    found: dict[str, list[str]] = {}
+    for side, attribution in sides if assumed_platform is not None else ():
+        for each in attribution.distributions:
+            is_engine = profile.package is not None and profile.package in each.packages
+            platform = _built_for(each) if is_engine or each.name == "torch" else None
+            # torch-xla has its own code for TPUs beside the torch for CPUs
+            if platform not in (None, assumed_platform, "cpu" if assumed_platform == "tpu" and not is_engine else None):
+                found.setdefault(f"{each.name} {each.version} is a build for {platform}", []).append(side)
+    if not found:
+        return None
+    builds = "; ".join(f"{text} (in {' and '.join(dict.fromkeys(where))})" for text, where in found.items())
+    return f"platform={assumed_platform} is assumed, and what is installed speaks against it: {builds}."
+
+
+def _built_for(distribution: Distribution) -> str | None:
+    label = _LABEL.match((distribution.version or "").partition("+")[2].lower())
+    name = _LABEL.fullmatch(distribution.name.rpartition("-")[2]) if "-" in distribution.name else None
+    match = label or name
+    return None if match is None else _BUILT_FOR[match[1]]
 
 
 def caveat(profile: Profile) -> str | None:

