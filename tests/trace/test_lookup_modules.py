@@ -288,6 +288,9 @@ def test_a_frozen_module_is_a_file_where_freezing_is_off_or_of_a_later_minor() -
 def test_what_runs_at_start_is_not_taken_from_the_working_directory() -> None:
     files = {**COPIES, "srv/sitecustomize.py": "", f"{S}/sitecustomize.py": ""}
     assert won(one(World(files, cwd="/srv"), "sitecustomize", "module")) == f"{S}/sitecustomize.py"
+    only = World({**COPIES, "srv/sitecustomize.py": ""}, cwd="/srv")  # for a program that imports it
+    assert won(one(only, "sitecustomize", "module")) == "srv/sitecustomize.py"
+    assert not any("runs at start" in note for note in one(only, "pkg.core").notes)
     by_path = World(files, cwd="/srv", env=["PYTHONPATH=/srv"])
     assert won(one(by_path, "sitecustomize", "module")) == "srv/sitecustomize.py"
     assert any("runs at start" in note for note in one(by_path, "pkg.core").notes)
@@ -308,6 +311,13 @@ def test_an_archive_before_the_copy_that_wins_is_told(value: str) -> None:
     assert (late.present, late.by) == (True, SITE + b"/z.pth")
     missing = one(world, "gone.core")
     assert len([note for note in missing.notes if "archive" in note]) == 2
+
+
+def test_any_archive_comes_before_directories_without_init() -> None:
+    files = {**site({"app.py": "", "ns/one.py": ""}), f"{S}/z.pth": "/opt/late.zip\n", "opt/late.zip": "PK"}
+    for name in ("ns", "ns.one"):
+        assert any("archive" in note for note in one(World(files, cwd="/none"), name, "module").notes)
+    assert not any("archive" in note for note in one(World(files, cwd="/none"), "app", "module").notes)
 
 
 def test_code_of_a_pth_line_that_changes_the_path_is_told() -> None:

@@ -22,10 +22,11 @@ _FROZEN_3_11 = frozenset(
     {"abc", "codecs", "io", "_collections_abc", "_sitebuiltins", "genericpath", "ntpath", "posixpath", "os", "site"}
     | {"stat", "importlib.util", "importlib.machinery", "runpy", "os.path", "__hello__", "__phello__"}
 )
-# What an interpreter has loaded before it puts the script's or the working directory on the path (site, encodings).
-_EARLY = frozenset(
-    {"abc", "codecs", "io", "_collections_abc", "_sitebuiltins", "genericpath", "posixpath", "os", "site", "stat"}
-    | {"encodings", "sitecustomize", "usercustomize"}
+# What an interpreter has loaded before it puts the script's or the working directory on the path: always, and by site
+_EARLY = frozenset({"abc", "codecs", "encodings", "io"})
+_EARLY_BY_SITE = _EARLY | frozenset(
+    {"_collections_abc", "_sitebuiltins", "genericpath", "posixpath", "os", "site", "stat"}
+    | {"sitecustomize", "usercustomize"}
 )
 _KINDS = {"source": "", "bytecode": "a .pyc without its source", "extension": "an extension module"}
 
@@ -37,8 +38,9 @@ def module(desk: Desk, asked: Asked, name: str) -> LookupAnswer | None:
     resolver = asked.graph.resolver
     name, asked_for = ("posixpath", name) if name == "os.path" else (name, name)  # os puts it into sys.modules
     inside = _inside_interpreter(asked, resolver, name)
-    skipped = 1 if _is_early(asked, name) and _has_first(desk, asked, resolver) else 0
-    winner = None if inside is not None else resolver.find(name) if not skipped else _behind_first(resolver, name)
+    early = _behind_first(resolver, name) if _is_early(asked, name) and _has_first(desk, asked, resolver) else None
+    skipped = 1 if early is not None else 0  # what nothing has at start is looked for once more when it is asked for
+    winner = None if inside is not None else early or resolver.find(name)
     places = [*_directories(desk, asked, resolver, name), *_below(desk, resolver, name)]
     finder = _finder(desk, resolver, name)
     if finder is not None:
@@ -55,7 +57,7 @@ def module(desk: Desk, asked: Asked, name: str) -> LookupAnswer | None:
         notes.insert(0, f"{asked_for} is {inside} the interpreter, so no place is searched for it.")
     if skipped:
         notes.append(f"{name} is loaded before {show(resolver.search.places[0].written)} is put on the path.")
-    notes += _open(resolver, places)
+    notes += _open(desk, asked, resolver, name, places)
     return LookupAnswer(
         "module",
         asked_for,
@@ -91,7 +93,7 @@ def _interpreter(desk: Desk, asked: Asked, how: str) -> LookupPlace:
 def _is_early(asked: Asked, name: str) -> bool:
     start = asked.launch.python
     without_site = start is not None and "S" in start.flags
-    return name.partition(".")[0] in _EARLY and not without_site
+    return name.partition(".")[0] in (_EARLY if without_site else _EARLY_BY_SITE)
 
 
 def _has_first(desk: Desk, asked: Asked, resolver: Resolver) -> bool:
@@ -113,12 +115,15 @@ def _behind_first(resolver: Resolver, name: str) -> Found | None:
     return resolver.mapped(name)
 
 
-def _open(resolver: Resolver, places: Sequence[LookupPlace]) -> Iterator[str]:
-    """Say what can lead to another copy: archives that are asked before the winner, and code that changes the path."""
+def _open(desk: Desk, asked: Asked, resolver: Resolver, name: str, places: Sequence[LookupPlace]) -> Iterator[str]:
+    """Say what can lead to another copy: archives that are asked before the winner (before directories without
+    ``__init__``, all of them), and code that changes the path."""
     wins = next((at for at, place in enumerate(places) if any(each.wins for each in place.candidates)), len(places))
     if any(place.source == "interpreter" for place in places):
         return
-    shown = {(place.source, place.directory) for place in places[:wins]}
+    top = resolver.find(name.partition(".")[0])
+    last = len(places) if top is not None and top.kind == "namespace" else wins
+    shown = {(place.source, place.directory) for place in places[:last]}
     for each in resolver.search.places:
         if each.archive is not None and (each.source, each.written) in shown:
             yield (
@@ -128,8 +133,9 @@ def _open(resolver: Resolver, places: Sequence[LookupPlace]) -> Iterator[str]:
     for blind in resolver.search.blindspots:
         if blind.what != "archive on sys.path" and blind.path is not None:
             yield f"{show(blind.path)}: {blind.reason}. What that does to the path is not in this answer."
-    if resolver.find("sitecustomize") is not None:
-        found = resolver.find("sitecustomize")
+    if _is_early(asked, "sitecustomize"):
+        is_first = _has_first(desk, asked, resolver)
+        found = _behind_first(resolver, "sitecustomize") if is_first else resolver.find("sitecustomize")
         if found is not None and found.path is not None:
             yield f"{show(found.path)} runs at start: a directory that its code puts on the path is not in this answer."
 
