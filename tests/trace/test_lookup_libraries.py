@@ -290,6 +290,32 @@ def test_a_script_that_sets_the_library_path() -> None:
     assert (world.level("opt/x/libx.so.1"), world.level("usr/lib64/libx.so.1")) == ("eager", "eager")
 
 
+def test_what_ctypes_opens_is_looked_for_by_its_extension_module() -> None:
+    """... to which a RUNPATH of the program does not speak: the trace took the program's copy alone."""
+    extension = "usr/lib/python3.12/lib-dynload/_ctypes.cpython-312-x86_64-linux-gnu.so"
+    copy = ElfFacts(62, 64, soname="libx.so.1")
+    world = World(
+        {
+            "usr/lib/python3.12/site-packages/app.py": "import ctypes\nctypes.CDLL('libx.so.1')\n",
+            "usr/lib/python3.12/ctypes.py": "import _ctypes\n",
+            extension: "",
+            "opt/own/libx.so.1": "",
+            "usr/lib64/libx.so.1": "",
+        },
+        env=["PATH=/usr/bin:/bin"],
+        elves={
+            "usr/bin/python3.12": ElfFacts(62, 64, interpreter=LOADER, python=True, runpath="/opt/own"),
+            extension: ElfFacts(62, 64, python=True),
+            "opt/own/libx.so.1": copy,
+            "usr/lib64/libx.so.1": copy,
+        },
+    )
+    (answer,) = world.look_up("libx.so.1")
+    assert won(answer) == ["opt/own/libx.so.1"]
+    assert f"ctypes opens it by /{extension}, which leads to /usr/lib64/libx.so.1" in answer.notes[0]
+    assert (world.level("opt/own/libx.so.1"), world.level("usr/lib64/libx.so.1")) == ("deferred", "deferred")
+
+
 # What ld.so itself says -----------------------------------------------------------------------------------------------
 
 _SEARCHED = re.compile(r"search path=(\S*)\s*\((RPATH|RUNPATH|LD_LIBRARY_PATH)")

@@ -161,6 +161,8 @@ class Natives:
         starts = [*first, *(Start(path, "extension module") for path in sorted(eager))]
         closure = resolver.closure(starts)
         self._take(native, closure, EAGER, reach)
+        found = reach.graph.resolver.find("_ctypes")
+        ctypes = found.path if found is not None and found.kind == "extension" else None
         opened: dict[str, Unit | bytes] = {}
         for name, unit in self._names_opened(reach):
             opened.setdefault(name, unit)
@@ -172,7 +174,7 @@ class Natives:
                 opened.update((name, path) for name in self._strings(path) if name not in opened)
             fresh: list[Start] = []
             for name in sorted(opened):
-                for path in self._found(resolver, name, opened[name], native):
+                for path in self._found(resolver, name, opened[name], native, ctypes):
                     if path not in paths and all(start.path != path for start in more):
                         fresh.append(Start(path, "dlopen"))
                         by = opened[name]
@@ -306,7 +308,11 @@ class Natives:
             if ".so" in text and text not in needed and _LIBRARY.fullmatch(text):
                 yield text
 
-    def _found(self, resolver: LibraryResolver, name: str, by: Unit | bytes, native: Native) -> list[bytes]:
+    def _found(
+        self, resolver: LibraryResolver, name: str, by: Unit | bytes, native: Native, ctypes: bytes | None
+    ) -> list[bytes]:
+        """Return what a name leads to that is opened; what Python code opens, ``ctypes`` (its extension) can ask for
+        and the program as well."""
         loader = by.path if isinstance(by, Unit) else by
         native.wanted.setdefault(name.rpartition("/")[2], DEFERRED)
         if "/" in name:
@@ -315,7 +321,9 @@ class Natives:
             entry = None if found is None else self.tree.get(found)
             return [found] if found is not None and entry is not None and entry.type == "file" else []
         asking = loader if loader is not None and self.elf(loader) is not None else None
-        paths = [candidate.path for candidate in resolver.resolve(name, asking).candidates]
+        askers = (asking,) if asking is not None or ctypes is None else (None, ctypes)
+        candidates = (candidate for asker in askers for candidate in resolver.resolve(name, asker).candidates)
+        paths = list(dict.fromkeys(candidate.path for candidate in candidates))
         for path in paths:
             self._name(native, name, path, DEFERRED, loader or b"")
         if not paths:

@@ -278,12 +278,24 @@ class _Library:
             return how in ("path", "musl's own")
         return how == f"{place.source} /{place.directory.decode('utf-8', 'surrogateescape')}"
 
+    def _by_ctypes(self) -> Iterator[str]:
+        """A Python program opens libraries by ctypes, whose extension module has search paths of its own."""
+        graph = self.asked.graph if self.desk.loader is None else None
+        found = None if graph is None else graph.resolver.find("_ctypes")
+        if found is None or found.path is None or found.kind != "extension" or self._loaded()[0]:
+            return
+        theirs = [each.path for each in self.resolver.resolve(self.name, found.path).candidates if not each.beyond]
+        if theirs != [each.path for each in self.resolution.candidates if not each.beyond]:
+            leads = " and ".join(map(show, theirs)) or "nothing"
+            yield f"ctypes opens it by {show(found.path)}, which leads to {leads}; --for {show(found.path)} says why."
+
     def _notes(self) -> Iterator[str]:
         if self.desk.loader is not None and self.asking is not None:
             if self.name not in self.asking.facts.needed:
                 yield f"{show(self.asking.path)} does not need it by DT_NEEDED: the answer is that to a dlopen."
             if self.asking.facts.runpath and self.asking.facts.rpath:
                 yield f"{show(self.asking.path)} has a RUNPATH, so its RPATH is ignored."
+        yield from self._by_ctypes()
         if self.resolution.differs:
             ends = [
                 show(each) if each is not None else "nothing"
