@@ -256,6 +256,15 @@ def test_a_program_that_can_gain_rights_may_ignore_the_environment() -> None:
             assert found == [b"opt/rpath/libx.so.1", *environments, b"usr/lib64/libx.so.1"]
 
 
+def test_a_file_that_some_users_may_not_read_does_not_end_the_search() -> None:
+    """The loader goes on where it may not open a file, and who runs the image decides."""
+    image = LibraryImage({**LIBC, **PLACES, PROGRAM: program(rpath="/opt/rpath")})
+    key = b"opt/rpath/libx.so.1"
+    tree = Tree({**image.tree.entries, key: msgspec.structs.replace(image.tree.entries[key], mode=0o640)})
+    found = LibraryResolver(tree, image, {}, PROGRAM.encode()).resolve("libx.so.1")
+    assert [each.path for each in found.candidates] == [key, b"usr/lib64/libx.so.1"]
+
+
 def test_the_trusted_directories_are_those_that_the_loader_names() -> None:
     debian = Elf(
         soname="ld-linux-x86-64.so.2",

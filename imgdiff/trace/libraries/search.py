@@ -416,13 +416,16 @@ class LibrarySearch:
         if isinstance(facts, ElfFacts):
             if not self._musl and self._machine is not None and (facts.machine, facts.bits) != self._machine:
                 return False  # musl looks at no machine: it maps what it finds (dynlink.c, map_library)
+            if not entry.mode & 0o004:  # for whom may not read it, both loaders go on (open_path)
+                walk.add(Candidate(canonical, path, f"{how} (unreadable for some users)"))
+                return False
             walk.add(Candidate(canonical, path, how))
             return True
         # The loader ends with an error at a file that is no ELF file. Who asks can have an answer to that, so the trace
         # takes what lies behind it, too.
         reason = "it is no ELF file" if facts is None else "unreadable"
         walk.add(Candidate(canonical, path, f"{how} ({reason})", stops=facts is None))
-        walk.stopped = walk.stopped or (facts is None and ends)
+        walk.stopped = walk.stopped or (facts is None and ends and bool(entry.mode & 0o004))
         return False
 
     def trusted_directories(self) -> tuple[bytes, ...]:

@@ -234,6 +234,8 @@ class _Library:
                 note = "passed over: it is for another machine"
                 if self.resolver.is_musl:
                     note = "it is for another machine, which musl does not ask for"
+            if not entry.mode & 0o004:
+                note = _both(note, "some users may not read it: for them the search goes on")
         elif isinstance(facts, Unreadable):
             note = _both(note, f"it can't be read: {facts.reason}")
         else:
