@@ -163,6 +163,21 @@ def test_a_directory_of_the_name_ends_the_search() -> None:
     assert answer.places[0].candidates[0].note == "it is a directory: the loader ends here with an error"
 
 
+def test_what_is_loaded_already_answers_before_the_search_comes_to_what_is_no_library() -> None:
+    for bad in ({"opt/rpath/libx.so.1": b""}, {"opt/rpath/libx.so.1/x": b""}):
+        kept = {path: each for path, each in COPIES.items() if path != "opt/rpath/libx.so.1"}
+        files: dict[str, Content] = {
+            **kept,
+            **bad,
+            PROGRAM: program("libx.so.1", runpath="/usr/lib64"),
+            "opt/ask.so": library("ask.so", rpath="/opt/rpath:/usr/lib64"),
+        }
+        answer = ask(files, asking="/opt/ask.so")
+        assert won(answer) == ["usr/lib64/libx.so.1"]
+        assert answer.places[0].source == "loaded already"
+        assert not any("no library" in note for note in answer.notes)
+
+
 def test_the_rpaths_of_what_has_loaded_the_one_that_asks_count() -> None:
     files = {
         **COPIES,

@@ -80,7 +80,9 @@ class _Library:
         certain = [each for each in closure.loaded if each.path in paths and each.certain]
         certain = self._first_preloaded(certain) or certain
         early = any(closure.chain(each.path)[0].how == PRELOAD for each in certain)
-        if not certain or (not early and {each.path for each in self.resolution.candidates} == set(paths)):
+        if not certain or (
+            not early and {each.path for each in self.resolution.candidates if not each.beyond} == set(paths)
+        ):
             return False, None  # the search finds the same: that is told below
         candidates = [
             self.desk.candidate(each.opened, each.path, self._by(closure, each.path), wins=True) for each in certain
@@ -308,7 +310,7 @@ class _Library:
                 "runtimes run ldconfig at start, so both count."
             )
         bad = [each.opened for each in self.resolution.candidates if each.stops and not each.beyond]
-        for path in dict.fromkeys((*bad, *self.resolution.directories)):
+        for path in dict.fromkeys((*bad, *self.resolution.directories)) if not self._loaded()[0] else ():
             yield (
                 f"{show(path)} is no library: where the loader comes to it, it ends with an error and looks no "
                 "further, so that a process that needs the name does not start."
