@@ -191,6 +191,20 @@ def test_the_rpaths_of_what_has_loaded_the_one_that_asks_count() -> None:
     assert won(answer) == ["opt/rpath/libx.so.1"]
 
 
+def test_a_library_that_is_preloaded_by_a_name_answers_to_that_name() -> None:
+    """... whatever its SONAME is."""
+    files = {**COPIES, PROGRAM: program(), "opt/env/libx.so.1": library("libother.so")}
+    files["opt/ask.so"] = library("ask.so", runpath="/opt/runpath")
+    env = {"LD_LIBRARY_PATH": "/opt/env", "LD_PRELOAD": "libx.so.1"}
+    del files["usr/lib64/libx.so.1"]
+    assert won(ask(files, env=env, asking="/opt/ask.so")) == ["opt/env/libx.so.1"]
+    files[PROGRAM] = program(rpath="/opt/rpath")
+    files["opt/rpath/libx.so.1"] = library("libother.so")
+    answer = ask(files, env={"LD_PRELOAD": "libx.so.1"}, asking="/opt/ask.so")
+    assert won(answer) == ["opt/rpath/libx.so.1"]
+    assert answer.places[0].source == "loaded already"
+
+
 def test_the_first_of_two_preloaded_files_answers_for_their_soname() -> None:
     answer = ask({**COPIES, PROGRAM: program()}, env={"LD_PRELOAD": "/opt/b/libx.so.1:/opt/a/libx.so.1"})
     assert won(answer) == ["opt/b/libx.so.1"]

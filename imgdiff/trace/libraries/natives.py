@@ -441,7 +441,8 @@ def _unsure(launch: Launch) -> frozenset[str]:
 
 def preloaded(resolver: LibraryResolver) -> list[Start]:
     """Return what is preloaded into a process, as starts behind its program."""
-    return [Start(each.path, PRELOAD, each.certain) for found in resolver.preloads() for each in found.candidates]
+    found = resolver.preloads()
+    return [Start(each.path, PRELOAD, each.certain, one.name) for one in found for each in one.candidates]
 
 
 def _programs_in(block: Block, names: Mapping[str, bytes]) -> tuple[str, ...]:

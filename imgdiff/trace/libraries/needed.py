@@ -25,11 +25,12 @@ MAX_OBJECTS = 100_000
 
 class Start(msgspec.Struct, frozen=True):
     """An ELF file that is loaded by its path: the program itself, a preloaded library, an extension module.
-    ``certain`` is False where it may not be."""
+    ``certain`` is False where it may not be. ``name`` is what it was asked for by, which it answers to from then on."""
 
     path: bytes
     how: str = "root"
     certain: bool = True
+    name: str = ""
 
 
 class Loaded(msgspec.Struct, frozen=True):
@@ -214,7 +215,7 @@ class _Process:
         if canonical is None or entry is None or entry.type != "file":
             return None
         return self._load(
-            Candidate(canonical, start.path.strip(b"/"), start.how, start.certain), None, "", self._program
+            Candidate(canonical, start.path.strip(b"/"), start.how, start.certain), None, start.name, self._program
         )
 
     def _start(self, start: Start, preloads: Sequence[Start] = ()) -> None:
