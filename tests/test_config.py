@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from imgdiff import engines
 from imgdiff.config import REDACTED, compare_configs, redact_argv, redact_text, redact_variable
 from imgdiff.model import ConfigChange, EnvRule, ImageConfig, Profile
 
@@ -50,6 +51,32 @@ def test_what_a_changed_variable_bears(name: str, bears: str) -> None:
     changes = compare(config(f"{name}=1"), config(f"{name}=2"))
     assert changes["env", name].bears == bears
     assert compare(config(f"{name}=1"), config())["env", name].b is None
+
+
+def bears_by_the_list(name: str) -> list[str]:
+    changes = compare_configs(config(f"{name}=1"), config(f"{name}=2"), PROFILE, engines.common().env)
+    return [change.bears for change in changes]
+
+
+@pytest.mark.parametrize("prefix", ["", "MODEL_"])
+@pytest.mark.parametrize("word", ["EOS", "BOS", "PAD", "STOP", "IMAGE", "UNK", "MASK", "SEP", "CLS"])
+def test_words_of_a_model_are_no_secrets(prefix: str, word: str) -> None:
+    assert bears_by_the_list(f"{prefix}{word}_TOKEN") == ["undecided"]
+
+
+@pytest.mark.parametrize("name", ["HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "GITHUB_TOKEN", "SERVICE_AUTH_TOKEN"])
+def test_a_token_that_says_who_asks_weighs_nothing(name: str) -> None:
+    assert bears_by_the_list(name) == ["none"]
+
+
+@pytest.mark.parametrize("name", ["UV_PYTHON", "UV_PROJECT_ENVIRONMENT", "UV_ENV_FILE", "PIP_INDEX_URL", "PIP_TARGET"])
+def test_what_changes_what_uv_and_pip_start_or_install_is_open(name: str) -> None:
+    assert bears_by_the_list(name) == ["undecided"]
+
+
+@pytest.mark.parametrize("name", ["UV_CACHE_DIR", "UV_HTTP_TIMEOUT", "PIP_NO_CACHE_DIR", "PIP_ROOT_USER_ACTION"])
+def test_what_changes_how_fast_uv_and_pip_work_is_harmless(name: str) -> None:
+    assert bears_by_the_list(name) == ["none"]
 
 
 def test_the_order_of_variables_is_none_of_their_value() -> None:
