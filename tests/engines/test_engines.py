@@ -97,7 +97,9 @@ def test_env_lists_agree_with_the_design() -> None:
     rules = {rule.name: rule.bears for rule in common().env}
     assert [rules[name] for name in ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")] == ["path"] * 3
     assert [rules[name] for name in ("LD_PRELOAD", "LD_AUDIT", "PYTHONHOME", "PYTHONSTARTUP")] == ["stands"] * 4
-    assert [rules[name] for name in ("DEBIAN_FRONTEND", "PIP_NO_CACHE_DIR", "UV_CACHE_DIR", "http_proxy")] == ["none"] * 4
+    assert [rules[name] for name in ("DEBIAN_FRONTEND", "PIP_NO_CACHE_DIR", "UV_CACHE_DIR", "http_proxy")] == [
+        "none"
+    ] * 4
     # The design calls all of PIP_* and UV_* harmless; an entry point that runs `uv run` is told by some what to start.
     for name in ("PIP_*", "UV_*", "*_TOKEN", "OMP_NUM_THREADS", "CCL_WORKER_COUNT", "LANG", "HOME"):
         assert name not in rules
