@@ -38,15 +38,17 @@ def compare(
     attribution_b: Attribution,
     roots_a: Mapping[int, str] | None = None,
     roots_b: Mapping[int, str] | None = None,
+    *,
+    as_root: bool = True,
 ) -> Comparison:
     """Return every difference of two trees, and the counts by owner.
 
     Paths pair by themselves, then by the canonical path that the name leads to in the other image, then by the
-    relative path of their common owner. ``roots_a`` and ``roots_b`` give each owner's root hash by its index.
-    Changes carry no delta yet.
+    relative path of their common owner. ``roots_a`` and ``roots_b`` give each owner's root hash by its index,
+    ``as_root`` says of whom attributes are asked; see :func:`attributes_bear`. Changes carry no delta yet.
     """
     owners = _OwnerPairs(attribution_a.owners, attribution_b.owners)
-    pairing = _Pairing(tree_a, attribution_a, tree_b, attribution_b, owners)
+    pairing = _Pairing(tree_a, attribution_a, tree_b, attribution_b, owners, as_root)
     changes: list[Change] = []
     unchanged: list[Pair] = []
     touched: list[tuple[bytes, bytes]] = []
@@ -59,7 +61,7 @@ def compare(
             if a is not None and a.type != "dir":
                 unchanged.append((path_a, path_b))
             continue
-        status = _status(a, b)
+        status = _status(a, b, as_root)
         if status is None:
             if a is not None and a.type != "dir":
                 unchanged.append((path_a, path_b))
@@ -102,7 +104,7 @@ def _unread(tree: Tree, side: Side) -> Iterator[Blindspot]:
 # --------------------------------------------------------------------------------------------------------------------
 
 
-def _status(a: FileEntry | None, b: FileEntry | None) -> Status | None:
+def _status(a: FileEntry | None, b: FileEntry | None, as_root: bool) -> Status | None:
     if a is None:
         return "added"
     if b is None:
@@ -116,11 +118,12 @@ def _status(a: FileEntry | None, b: FileEntry | None) -> Status | None:
     if a.device != b.device:
         return "modified"
     if a.path != b.path and a.type != "dir":
-        return "attributes" if attributes_bear(a, b) else "moved"  # a bit that was lost on the way is no mere move
+        # A bit that was lost on the way is no mere move.
+        return "attributes" if attributes_bear(a, b, as_root=as_root) else "moved"
     if a.type == "symlink":
         return "attributes" if (a.uid, a.gid, a.xattrs) != (b.uid, b.gid, b.xattrs) else None
     if a.type == "dir":
-        return "attributes" if attributes_bear(a, b) else None
+        return "attributes" if attributes_bear(a, b, as_root=as_root) else None
     if (a.mode, a.uid, a.gid, a.xattrs) != (b.mode, b.uid, b.gid, b.xattrs):
         return "attributes"
     return None
@@ -164,11 +167,17 @@ class _Pairing:
     """Which name of a stands against which name of b."""
 
     def __init__(
-        self, tree_a: Tree, attribution_a: Attribution, tree_b: Tree, attribution_b: Attribution, owners: _OwnerPairs
+        self,
+        tree_a: Tree,
+        attribution_a: Attribution,
+        tree_b: Tree,
+        attribution_b: Attribution,
+        owners: _OwnerPairs,
+        as_root: bool,
     ) -> None:
         self._a, self._b = tree_a, tree_b
         self._claims_a, self._claims_b = attribution_a, attribution_b
-        self._owners = owners
+        self._owners, self._as_root = owners, as_root
         self.explained: list[Pair] = []  # equal content behind a directory that became a link, or stopped being one
 
     def pairs(self) -> Iterator[Pair]:
@@ -201,18 +210,18 @@ class _Pairing:
             if canonical in only_b:
                 only_a.discard(path)
                 only_b.discard(canonical)
-                if _same(self._a.entries[path], self._b.entries[canonical]):
+                if self._same(path, canonical):
                     self.explained.append((path, canonical))
                 else:
                     yield path, canonical
-            elif _same(self._a.entries[path], self._b.entries[canonical]):
+            elif self._same(path, canonical):
                 only_a.discard(path)
                 self.explained.append((path, None))
         for path in sorted(only_b):
             canonical = self._elsewhere(self._a, path)
             if canonical is None:
                 continue
-            if _same(self._a.entries[canonical], self._b.entries[path]):
+            if self._same(canonical, path):
                 only_b.discard(path)
                 self.explained.append((canonical if canonical in only_a else None, path))
                 only_a.discard(canonical)
@@ -220,6 +229,15 @@ class _Pairing:
                 only_a.discard(canonical)
                 only_b.discard(path)
                 yield canonical, path
+
+    def _same(self, path_a: bytes, path_b: bytes) -> bool:
+        """Tell whether two entries are the same to every process: content, and the attributes that bear."""
+        a, b = self._a.entries[path_a], self._b.entries[path_b]
+        if a.type != b.type or (a.type != "symlink" and attributes_bear(a, b, as_root=self._as_root)):
+            return False
+        if a.type == "file":
+            return a.digest is not None and a.digest == b.digest
+        return a.link_target == b.link_target
 
     @staticmethod
     def _elsewhere(tree: Tree, path: bytes) -> bytes | None:
@@ -255,15 +273,6 @@ class _Pairing:
         for claim in attribution.claims.get(path, ()):
             if attribution.owners[claim.owner].kind in PAIRED_BY_RELATIVE_PATH:
                 yield pair_of[claim.owner], claim.relative
-
-
-def _same(a: FileEntry, b: FileEntry) -> bool:
-    """Tell whether two entries are the same to every process: content, and the attributes that bear."""
-    if a.type != b.type or (a.type != "symlink" and attributes_bear(a, b)):
-        return False
-    if a.type == "file":
-        return a.digest is not None and a.digest == b.digest
-    return a.link_target == b.link_target
 
 
 # --------------------------------------------------------------------------------------------------------------------

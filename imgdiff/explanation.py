@@ -48,7 +48,7 @@ _ELSEWHERE = (b"dev", b"proc", b"sys", b"run")  # what a container runtime mount
 class OneSide(msgspec.Struct, frozen=True):  # holds live objects: never serialised
     """What explaining needs of one image. ``read`` gives whole contents again by their digests, each open until the
     next is asked for; ``volumes`` are declared mount points; ``lost`` are the digests that ``read`` can't give, since
-    the image is a snapshot."""
+    the image is a snapshot; ``as_root``: its processes have root's rights."""
 
     tree: Tree
     attribution: Attribution
@@ -57,6 +57,7 @@ class OneSide(msgspec.Struct, frozen=True):  # holds live objects: never seriali
     read: Read
     volumes: tuple[bytes, ...] = ()
     lost: Collection[bytes] = frozenset()
+    as_root: bool = True
 
 
 class Switched(msgspec.Struct, frozen=True):
@@ -107,6 +108,7 @@ class _KnownDeltas:
 class _Explaining:
     def __init__(self, a: OneSide, b: OneSide, store: Store) -> None:
         self._a, self._b, self._store = a, b, store
+        self._as_root = a.as_root and b.as_root
         self._compilers = bytecode.Compilers()
         self._known = _KnownDeltas(store)
         self._blindspots: list[Blindspot] = []
@@ -152,7 +154,7 @@ class _Explaining:
         if change.status == "attributes":
             assert change.a is not None
             assert change.b is not None
-            return _attributes(change.a, change.b)
+            return _attributes(change.a, change.b, self._as_root)
         if change in natives:
             return natives[change]
         types = {entry.type for entry in (change.a, change.b) if entry is not None}
@@ -398,7 +400,7 @@ class _Explaining:
                 return ("code" if code or path_a != end_a else "data"), path_b
             if a.type == "file" and a.digest is None:
                 return "code", path_b
-            if a.type in ("file", "dir") and attributes_bear(a, b):
+            if a.type in ("file", "dir") and attributes_bear(a, b, as_root=self._as_root):
                 return "code", path_b
         return None, b""
 
@@ -480,7 +482,7 @@ def _paired_infos(a: Attribution, b: Attribution) -> Callable[[Change], bool]:
     return both
 
 
-def _attributes(a: FileEntry, b: FileEntry) -> Delta:
+def _attributes(a: FileEntry, b: FileEntry, as_root: bool) -> Delta:
     detail: dict[str, Any] = {}
     words: list[str] = []
     if a.mode != b.mode:
@@ -495,7 +497,7 @@ def _attributes(a: FileEntry, b: FileEntry) -> Delta:
         words.append(f"xattrs {', '.join(detail['xattrs'])}")
     if a.type == "dir":
         detail["type"] = "directory"
-    detail["bears"] = attributes_bear(a, b)
+    detail["bears"] = attributes_bear(a, b, as_root=as_root)
     felt = "a process can feel that" if detail["bears"] else "no process can feel that"
     return Delta("data", f"The attributes differ ({'; '.join(words)}): {felt}.", detail)
 

@@ -198,6 +198,32 @@ def test_what_bears_in_attributes() -> None:
     assert not attributes_bear(plain, entry("x", xattrs=((b"user.note", b"\x01"),)))
 
 
+@pytest.mark.parametrize(
+    ("a", "b", "felt"),
+    [
+        (entry("db", uid=1000), entry("db"), True),  # a COPY without --chown
+        (entry("db", mode=0o664, gid=44), entry("db", mode=0o664), True),
+        (entry("db", mode=0o664, gid=44), entry("db", mode=0o644, gid=44), True),
+        (entry("db"), entry("db", mode=0o646), True),
+        (entry("db", mode=0o646, uid=7), entry("db", mode=0o646), False),
+        (entry("db", mode=0o666), entry("db", mode=0o646), False),
+        (directory("cache", uid=1000), directory("cache"), True),
+        (directory("cache", mode=0o777, uid=1000), directory("cache", mode=0o777), False),
+    ],
+)
+def test_who_is_not_root_feels_what_it_may_write(a: FileEntry, b: FileEntry, felt: bool) -> None:
+    for first, second in ((a, b), (b, a)):
+        assert not attributes_bear(first, second)
+        assert attributes_bear(first, second, as_root=False) is felt
+        trees = (tree(first), tree(second))
+        found = compare(trees[0], nobody(trees[0]), trees[1], nobody(trees[1]), as_root=False).changes
+        assert bool(found) is (felt or a.type == "file")
+
+
+def test_another_owner_of_what_runs_as_its_owner_bears() -> None:
+    assert attributes_bear(entry("bin/su", mode=0o4755), entry("bin/su", mode=0o4755, uid=7))
+
+
 def test_a_node_of_another_device_differs() -> None:
     a, b = (tree(entry("dev/x", type="char", device=(1, minor))) for minor in (3, 5))
     assert statuses(run(a, b)) == {b"dev/x": "modified"}

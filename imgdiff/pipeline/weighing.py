@@ -28,6 +28,7 @@ from imgdiff.model import (
 )
 from imgdiff.pipeline.images import Indexed
 from imgdiff.pipeline.options import Options
+from imgdiff.starting import keeps_root
 from imgdiff.trace.recorded import Joined, Traced
 from imgdiff.tracing import Traceable, Traces
 
@@ -80,7 +81,8 @@ def compared(a: Indexed, b: Indexed) -> Comparison:
     attributions = [x.attribution if installed is None else installed.narrowed(x.attribution) for x in (a, b)]
     known: attributing.Roots = {}
     roots = [attributing.owner_roots(own, x.tree, known) for own, x in zip(attributions, (a, b), strict=True)]
-    found = compare(a.tree, attributions[0], b.tree, attributions[1], roots[0], roots[1])
+    as_root = _as_root(a) and _as_root(b)
+    found = compare(a.tree, attributions[0], b.tree, attributions[1], roots[0], roots[1], as_root=as_root)
     if installed is None:
         return found
     return msgspec.structs.replace(
@@ -95,8 +97,19 @@ def one_side(indexed: Indexed) -> explanation.OneSide:
     declared = (config.raw.get("config") or {}).get("Volumes") if config is not None else None
     volumes = tuple(str(path).strip("/").encode() for path in declared or ())
     return explanation.OneSide(
-        indexed.tree, indexed.attribution, indexed.facts, indexed.texts, indexed.read, volumes, indexed.lost
+        indexed.tree,
+        indexed.attribution,
+        indexed.facts,
+        indexed.texts,
+        indexed.read,
+        volumes,
+        indexed.lost,
+        _as_root(indexed),
     )
+
+
+def _as_root(indexed: Indexed) -> bool:
+    return keeps_root(indexed.image.config, indexed.tree, indexed.texts)
 
 
 def resolved_otherwise(
