@@ -13,7 +13,8 @@ _DROPS = re.compile(
     rb"(?<![\w-])(?:gosu|su-exec|setpriv|runuser|s6-setuidgid|setuidgid|chpst|sudo|su|start-stop-daemon|supervisord"
     rb"|capsh|unshare|nsenter|--userspec)(?![\w-])"
 )
-_DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+"""Where engines look for programs if ENV has no PATH."""
 
 
 def keeps_root(config: ImageConfig | None, tree: Tree, texts: Texts) -> bool:
@@ -44,5 +45,5 @@ def _entry_texts(config: ImageConfig, tree: Tree, texts: Texts) -> Iterator[byte
 
 def _path(config: ImageConfig) -> list[bytes]:
     values = [line.partition("=")[2] for line in config.env if line.startswith("PATH=")]
-    value = values[-1] if values else _DEFAULT_PATH
+    value = values[-1] if values else DEFAULT_PATH
     return [part.encode("utf-8", "surrogateescape") for part in value.split(":") if part]

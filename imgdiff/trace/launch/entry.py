@@ -20,11 +20,11 @@ from imgdiff.model import (
     Tree,
     Unreadable,
 )
+from imgdiff.starting import DEFAULT_PATH
 from imgdiff.trace.launch.directories import surely_entered
-from imgdiff.trace.launch.sourced import DEFAULT_PATH, SetBy, Shell, Touched, at_homes, own_place
+from imgdiff.trace.launch.sourced import SetBy, Shell, Touched, at_homes, own_place
 
 __all__ = [
-    "DEFAULT_PATH",
     "Follower",
     "Launch",
     "PythonStart",

@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator, Mapping
 import msgspec
 
 from imgdiff.model import HOLE, HOLE_DIR, HOLE_FILE, Edge, FactSource, Pattern, ShellFacts, Tree
+from imgdiff.starting import DEFAULT_PATH
 
-DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ENV_LISTS = frozenset({"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "LD_PRELOAD"})
 _LOADERS = frozenset({"LD_LIBRARY_PATH", "LD_PRELOAD"})  # lists whose unsure parts the search knows
 _SHARED = re.compile(rb"[^/]+\.so(?:\.[\d.]+)?")

@@ -9,13 +9,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from imgdiff.engines import CompilerRule, common
 from imgdiff.model import HOLE, Attribution, ElfFacts, FactSource, Hop, Integrity, Level, Resolved, Side, Tree
+from imgdiff.starting import DEFAULT_PATH
 from imgdiff.trace.closure.loaded import Loaded
 from imgdiff.trace.closure.reach import DEFERRED, EAGER, Reach
 from imgdiff.trace.graph.blocks import Block, Unit, fill
 from imgdiff.trace.graph.calls import Use
 from imgdiff.trace.graph.children import command_line, takes_a_list
 from imgdiff.trace.graph.graph import Graph
-from imgdiff.trace.launch.entry import DEFAULT_PATH, Follower, Launch
+from imgdiff.trace.launch.entry import Follower, Launch
 from imgdiff.trace.libraries.needed import PRELOAD, Caches, Closure, LibraryResolver, Start
 from imgdiff.trace.paths import is_shared_object, resolved, show
 

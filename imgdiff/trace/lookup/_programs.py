@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from imgdiff.model import LookupAnswer, LookupCandidate, LookupPlace
-from imgdiff.trace.launch.entry import DEFAULT_PATH
+from imgdiff.starting import DEFAULT_PATH
 from imgdiff.trace.lookup._asked import Asked, Desk
 from imgdiff.trace.paths import show
 
