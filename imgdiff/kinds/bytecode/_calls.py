@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,12 +18,12 @@ _INLINE = frozenset({"<lambda>", "<listcomp>", "<setcomp>", "<dictcomp>", "<gene
 _MAX_INLINE = 60  # levels of classes, lambdas and comprehensions in one another
 
 
-class Calls(State):
+class Calls(State, ABC):
     """What calls and functions do."""
 
+    @abstractmethod
     def run(self) -> list[Event]:
         """Run the code; return its events with what is known of whether they happen."""
-        raise NotImplementedError
 
     def call(self, function: Value, values: list[Value], keywords: tuple[Any, ...]) -> Value:
         """Call a folded function; the last values belong to the keywords."""

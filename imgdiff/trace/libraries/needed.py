@@ -14,7 +14,9 @@ import msgspec
 
 from imgdiff.model import Blindspot, ElfFacts, FactSource, Tree, Unreadable
 from imgdiff.trace.libraries import ld_cache
-from imgdiff.trace.libraries.search import Caches, Candidate, LibrarySearch, Mapped, Resolution, text
+from imgdiff.trace.libraries.caches import Caches
+from imgdiff.trace.libraries.found import Candidate, Mapped, Resolution
+from imgdiff.trace.libraries.search import LibrarySearch, text
 
 __all__ = ["Caches", "Candidate", "Closure", "LibraryResolver", "Loaded", "Resolution", "Start"]
 

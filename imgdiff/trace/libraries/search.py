@@ -8,14 +8,14 @@ what the stored ``ld.so.cache`` and one made anew by ldconfig give.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
-from imgdiff.kinds.ld_cache import CacheFormatError
-from imgdiff.model import HOLE, Blindspot, ElfFacts, FactSource, Tree
-from imgdiff.trace.libraries import ld_cache
-from imgdiff.trace.libraries.ld_cache import Cache, cpu_directories, join
+from imgdiff.model import HOLE, ElfFacts, FactSource, Tree
+from imgdiff.trace.libraries.caches import Caches
+from imgdiff.trace.libraries.found import Candidate, Mapped, Resolution, Step, Walk, unique
+from imgdiff.trace.libraries.ld_cache import Cache, join
 
 _X86_64 = (62, 64)
 _PLATFORMS: dict[int, tuple[str, ...]] = {
@@ -43,136 +43,6 @@ _MUSL_TOKEN = re.compile(r"\$(?:\{(ORIGIN)\}|(ORIGIN))")  # dynlink.c, fixup_rpa
 _SECURE = "if the program gains no rights when it starts: its file can give it some, and then this is left out"
 _MUSL_PATH = (b"lib", b"usr/local/lib", b"usr/lib")
 _MUSL_OWN = ("c", "pthread", "rt", "m", "dl", "util", "xnet")
-
-
-class Step(msgspec.Struct, frozen=True):
-    """One directory that is searched: how it comes to that in words, the file that says so, and whether it is searched
-    in any case. ``doubt`` says why it may not be: a shell script can set LD_LIBRARY_PATH in a branch, and the CPU says
-    what ``$PLATFORM`` is."""
-
-    directory: bytes
-    how: str
-    by: bytes | None = None
-    sure: bool = True
-    doubt: str | None = None
-
-
-class Candidate(msgspec.Struct, frozen=True):
-    """One file that a name can load: ``path`` is canonical, ``opened`` as the loader opens it (no leading slash),
-    ``how`` says in a few words where it was found. ``certain`` is False where it is loaded only in another order of
-    loading than the one assumed. ``stops``: the loader ends there with an error, since it is no library; ``beyond``: it
-    would be found only if one before it that stops were not there."""
-
-    path: bytes
-    opened: bytes
-    how: str
-    certain: bool = True
-    stops: bool = False
-    beyond: bool = False
-
-
-class _Walk:
-    """What one search has found so far, and whether the loader would have ended before that with an error, at what is
-    no library: at a file of its own, or at one of ``directories`` (as they are opened)."""
-
-    def __init__(self, before: _Walk | None = None) -> None:
-        self.found: list[Candidate] = []
-        self.directories: list[bytes] = []
-        self.stopped: bool = before is not None and before.stopped
-
-    def add(self, candidate: Candidate) -> None:
-        """Take what is found next."""
-        self.found.append(msgspec.structs.replace(candidate, beyond=self.stopped))
-
-
-class Resolution(msgspec.Struct, frozen=True):
-    """What one name resolves to. No candidate: nothing is found. ``searched`` are the directories that were looked
-    into, in order, the caches apart. ``differs``: the stored ld.so.cache and a rebuilt one lead to different files,
-    ``stored`` and ``rebuilt`` (canonical; None: to nothing). ``directories`` have the name, as they are opened, and the
-    loader ends there with an error."""
-
-    name: str
-    candidates: tuple[Candidate, ...] = ()
-    searched: tuple[bytes, ...] = ()
-    differs: bool = False
-    stored: bytes | None = None
-    rebuilt: bytes | None = None
-    directories: tuple[bytes, ...] = ()
-
-
-class Mapped:
-    """A file in the process: its facts, the name it was opened under, and the one that loaded it first. ``started``: it
-    is the program itself."""
-
-    __slots__ = ("certain", "facts", "loader", "names", "opened", "path", "started")
-
-    def __init__(
-        self, path: bytes, opened: bytes, facts: ElfFacts, loader: Mapped | None = None, certain: bool = True
-    ) -> None:
-        self.path, self.opened, self.facts, self.loader, self.certain = path, opened, facts, loader, certain
-        self.names: set[str] = set()
-        self.started = False
-
-    @property
-    def origin(self) -> bytes:
-        """The directory that ``$ORIGIN`` stands for: of the name that was opened, links in it not followed; for the
-        program of the file itself, since the kernel tells of that one (/proc/self/exe)."""
-        return (self.path if self.started else self.opened).rpartition(b"/")[0]
-
-
-class Caches:
-    """The stored loader's cache of one image and the one that ldconfig would make. Resolvers of an image share it."""
-
-    def __init__(self, tree: Tree, facts: FactSource) -> None:
-        self._tree, self._facts = tree, facts
-        self._rebuilt: dict[tuple[bytes, ...], Cache] = {}
-        self._variants: dict[bytes, list[tuple[bytes, bytes]]] = {}
-        self._files: dict[bytes, list[bytes]] | None = None
-        self.blindspots: tuple[Blindspot, ...] = ()
-        self.stored: Cache | None = None
-        self.absent = tree.lookup(ld_cache.CACHE_PATH) is None
-        if self.absent:
-            return
-        data = facts.text(ld_cache.CACHE_PATH)
-        reason = "its content was not kept"
-        if data is not None:
-            try:
-                self.stored = ld_cache.parse(data)
-            except CacheFormatError as error:
-                reason = str(error)
-        if self.stored is None:
-            text = f"The loader's cache can't be read: {reason}. Libraries were resolved as ldconfig would make it."
-            self.blindspots = (Blindspot("ld.so.cache", text, path=ld_cache.CACHE_PATH),)
-
-    def worlds(self, trusted: tuple[bytes, ...]) -> Iterator[tuple[Cache, str]]:
-        """Yield the caches that a process can meet, each with words for how a file is found: the stored one and the
-        rebuilt one; where none is stored the rebuilt one and none at all."""
-        if self.stored is not None:
-            yield self.stored, "ld.so.cache"
-        yield self.rebuilt(trusted), "ld.so.cache as ldconfig makes it"
-        if self.absent:
-            yield Cache(()), ""
-
-    def rebuilt(self, trusted: tuple[bytes, ...]) -> Cache:
-        """Return the cache as ldconfig would make it, with these directories of the loader's own."""
-        if trusted not in self._rebuilt:
-            self._rebuilt[trusted] = ld_cache.rebuild(self._tree, self._facts, trusted)
-        return self._rebuilt[trusted]
-
-    def files(self, name: bytes) -> list[bytes]:
-        """Return the files of a library's name, wherever they lie, sorted."""
-        if self._files is None:
-            self._files = {}
-            for path, entry in sorted(self._tree.entries.items()):
-                if b".so" in path and entry.type in ("file", "symlink"):
-                    self._files.setdefault(path.rpartition(b"/")[2], []).append(path)
-        return self._files.get(name, [])
-
-    def variants(self, canonical: bytes) -> list[tuple[bytes, bytes]]:
-        """Return the directories for certain CPUs below a library directory, as (relative, canonical) paths."""
-        if canonical not in self._variants:
-            self._variants[canonical] = list(cpu_directories(self._tree, canonical))
-        return self._variants[canonical]
 
 
 class LibrarySearch:
@@ -225,11 +95,11 @@ class LibrarySearch:
         if asking is not None:
             self.settle(asking.facts)
         if "/" in name:
-            walk = _Walk()
+            walk = Walk()
             paths = [path for path, _ in self._expand(name, asking)] if not self._musl else [self._absolute(name)]
             for path in paths:
                 self._try(path, "path", walk, ends=len(paths) == 1)
-            return Resolution(name, _unique(walk.found), directories=tuple(walk.directories))
+            return Resolution(name, unique(walk.found), directories=tuple(walk.directories))
         order = list(self.order(asking))
         nodeflib = asking is not None and asking.facts.nodeflib
         key = name.encode("utf-8", "surrogateescape"), tuple([(step.directory, step.sure) for step in order]), nodeflib
@@ -266,10 +136,10 @@ class LibrarySearch:
     def elsewhere(self, name: str) -> tuple[Candidate, ...]:
         """Return the files of this name and of the process's machine wherever they lie: for one that the known search
         does not find, and that something must find if it is needed."""
-        walk = _Walk()
+        walk = Walk()
         for path in self._caches.files(name.encode("utf-8", "surrogateescape")):
             self._try(path, "a directory that no known search has", walk, ends=False)
-        return tuple(msgspec.structs.replace(each, certain=False) for each in _unique(walk.found))
+        return tuple(msgspec.structs.replace(each, certain=False) for each in unique(walk.found))
 
     def expanded(self, part: str) -> list[bytes]:
         """Return the directories that a part of LD_LIBRARY_PATH stands for."""
@@ -290,21 +160,21 @@ class LibrarySearch:
     def _search_glibc(self, name: str, order: list[Step], nodeflib: bool) -> Resolution:
         encoded = name.encode("utf-8", "surrogateescape")
         searched: list[bytes] = []
-        walk = _Walk()
+        walk = Walk()
         for step in order:
             searched.append(step.directory)
             if self._look(step.directory, encoded, step.how, walk, ends=step.sure) and step.sure:
-                return Resolution(name, _unique(walk.found), tuple(searched), directories=tuple(walk.directories))
+                return Resolution(name, unique(walk.found), tuple(searched), directories=tuple(walk.directories))
         behind = [] if nodeflib else list(self.trusted_directories())
         answers = []
         for cache, how in self._caches.worlds(self.trusted_directories()):
-            answer = _Walk(walk)
+            answer = Walk(walk)
             if not self._cached(cache, encoded, how, nodeflib, answer):
                 for directory in behind:
                     if self._look(directory, encoded, f"default path /{text(directory)}", answer, last=True):
                         break
             answers.append(answer)
-        candidates = _unique([*walk.found, *(candidate for answer in answers for candidate in answer.found)])
+        candidates = unique([*walk.found, *(candidate for answer in answers for candidate in answer.found)])
         directories = (*walk.directories, *(each for answer in answers for each in answer.directories))
         resolution = Resolution(name, candidates, (*searched, *behind), directories=tuple(dict.fromkeys(directories)))
         if self._caches.stored is not None:
@@ -362,7 +232,7 @@ class LibrarySearch:
         return _SEPARATORS.split(value)
 
     def _look(
-        self, directory: bytes, name: bytes, how: str, walk: _Walk, *, ends: bool = True, last: bool = False
+        self, directory: bytes, name: bytes, how: str, walk: Walk, *, ends: bool = True, last: bool = False
     ) -> bool:
         """Add what one directory holds of a name, for certain CPUs too; True where a plain one ends the search. What
         ldconfig would make there is found before its cache, never behind (``last``)."""
@@ -387,7 +257,7 @@ class LibrarySearch:
                     return entry.target
         return None
 
-    def _cached(self, cache: Cache, name: bytes, how: str, nodeflib: bool, walk: _Walk) -> bool:
+    def _cached(self, cache: Cache, name: bytes, how: str, nodeflib: bool, walk: Walk) -> bool:
         plain, gone = False, False
         for entry in cache.lookup(name, *(self._machine or _X86_64)):
             if nodeflib and entry.path.rpartition(b"/")[0] in self.trusted_directories():
@@ -398,7 +268,7 @@ class LibrarySearch:
             gone = gone or (not hit and bool(entry.variant))  # where that one is for the CPU, the cache gives no other
         return plain and not gone
 
-    def _try(self, path: bytes, how: str, walk: _Walk, target: bytes | None = None, *, ends: bool = True) -> bool:
+    def _try(self, path: bytes, how: str, walk: Walk, target: bytes | None = None, *, ends: bool = True) -> bool:
         """Add a file as a candidate; False where the loader goes on: it is not there, or for another machine.
 
         ``target`` is the file that is opened under this path, where that is not what the tree has. ``ends``: the loader
@@ -497,7 +367,7 @@ class LibrarySearch:
     # --- musl -------------------------------------------------------------------------------------------------------
 
     def _search_musl(self, name: str, order: list[Step], _: bool) -> Resolution:
-        walk = _Walk()
+        walk = Walk()
         if _is_musl_own(name):
             place = self._interpreter() or _musl_loader(self._tree)
             if place is not None:
@@ -509,7 +379,7 @@ class LibrarySearch:
             path = join(step.directory, name.encode("utf-8", "surrogateescape"))
             if self._try(path, step.how, walk, ends=step.sure) and step.sure:
                 break
-        return Resolution(name, _unique(walk.found), tuple(searched), directories=tuple(walk.directories))
+        return Resolution(name, unique(walk.found), tuple(searched), directories=tuple(walk.directories))
 
     def _musl_order(self, asking: Mapped | None) -> Iterator[Step]:
         yield from self._library_path()
@@ -557,15 +427,6 @@ def _gains(tree: Tree, program: bytes) -> bool:
     """Tell whether a program can gain rights when it starts (AT_SECURE): by its mode or by file capabilities."""
     entry = tree.get(program)
     return entry is not None and (bool(entry.mode & 0o6000) or b"security.capability" in dict(entry.xattrs))
-
-
-def _unique(found: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    kept: dict[bytes, Candidate] = {}
-    for candidate in found:
-        known = kept.setdefault(candidate.path, candidate)
-        if known.beyond and not candidate.beyond:
-            kept[candidate.path] = candidate
-    return tuple(kept.values())
 
 
 def _musl_loader(tree: Tree) -> bytes | None:

@@ -8,10 +8,10 @@ import msgspec
 
 from imgdiff.model import ElfFacts, LookupAnswer, LookupCandidate, LookupPlace, LookupSource, Unreadable
 from imgdiff.trace.libraries import ld_cache
+from imgdiff.trace.libraries.found import Candidate, Step
 from imgdiff.trace.libraries.ld_cache import Cache, CachedLibrary, join
 from imgdiff.trace.libraries.natives import preloaded
 from imgdiff.trace.libraries.needed import PRELOAD, PRELOAD_PATH, Closure, LibraryResolver, Loaded, Start
-from imgdiff.trace.libraries.search import Candidate, Step
 from imgdiff.trace.lookup._asked import Asked, Desk
 from imgdiff.trace.paths import show
 
