@@ -233,6 +233,8 @@ def _interpreter(root: Path) -> None:
     stdlib = Path(sysconfig.get_path("stdlib"))
     target = root / f"usr/local/lib/{MINOR}"
     shutil.copytree(stdlib, target, ignore=shutil.ignore_patterns(*_LEFT_OUT))
+    site = target / "site.py"  # Debian's own looks into dist-packages; the image is one whose Python was built
+    site.write_text(site.read_text("utf-8").replace("dist-packages", "site-packages"), "utf-8")
     (target / "lib-dynload").mkdir()
     for name in ("math", "_json", "_struct", "_ctypes"):
         for extension in (stdlib / "lib-dynload").glob(f"{name}.*.so"):
