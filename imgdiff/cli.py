@@ -379,7 +379,7 @@ def _write(path: Path | None, text: str, encoding: str) -> None:
         except BrokenPipeError:
             raise
         except OSError as error:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered is not tried again
+            _drop_stdout()
             raise UsageError(f"the report can't be written to stdout: {error.strerror}", "use -o FILE") from error
         return
     target = path.resolve()  # a link stays one
@@ -517,7 +517,7 @@ def main() -> NoReturn:
         result = cli.main(standalone_mode=False, prog_name="imgdiff")
         sys.exit(result if isinstance(result, int) else 0)
     except _ClosedPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nobody reads: what is buffered goes nowhere
+        _drop_stdout()
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
     except (click.Abort, KeyboardInterrupt) as error:
@@ -536,8 +536,15 @@ def main() -> NoReturn:
         if error.hint:
             click.echo(f"  hint: {safe(error.hint)}", err=True)
     except OSError as error:  # of what no stage opens: stdout that is full, a working directory that is gone
+        _drop_stdout()
         click.echo(f"imgdiff: {safe(_trouble(error))}", err=True)
     sys.exit(2)
+
+
+def _drop_stdout() -> None:
+    """Send what is buffered nowhere: at exit it would be tried again, and its failure would be the exit code."""
+    if sys.stdout is not None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _trouble(error: OSError) -> str:

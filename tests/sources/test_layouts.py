@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import pickle
-import tarfile
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -153,8 +153,8 @@ def test_skopeo_dir(tmp_path: Path) -> None:
 def test_unpacked_archives_are_read_too(tmp_path: Path) -> None:
     for kind, source in (("docker20", "docker-archive"), ("crane", "docker-archive"), ("oci-archive", "oci")):
         ARCHIVES[kind](tmp_path / "image.tar", IMAGE)
-        with tarfile.open(tmp_path / "image.tar") as tar:
-            tar.extractall(tmp_path / kind, filter="data")
+        (tmp_path / kind).mkdir()
+        subprocess.run(["tar", "-xf", tmp_path / "image.tar", "-C", tmp_path / kind], check=True)
         check(open_image(str(tmp_path / kind)), source)
 
 
