@@ -29,7 +29,7 @@ def shell(tmp_path: Path) -> Shell:
 
 def bash(shell: Shell, line: str, **env: str) -> Ran:
     """Run a line of bash in which ``imgdiff`` is the command."""
-    function = f'imgdiff() {{ {shlex.join([sys.executable, "-c", CODE])} "$@"; }}\nset -o pipefail\n'
+    function = f'imgdiff() {{ {shlex.join([sys.executable, "-P", "-c", CODE])} "$@"; }}\nset -o pipefail\n'
     ran = subprocess.run(["bash", "-c", function + line], cwd=shell.directory, env=shell.environment(**env),
                          capture_output=True, timeout=300, check=False)  # fmt: skip
     assert b"Traceback" not in ran.stderr, ran.stderr

@@ -16,32 +16,37 @@ from hypothesis import strategies as st
 
 from imgdiff.kinds import bytecode, python
 from imgdiff.kinds.python import newer
+from imgdiff.kinds.python._nodes import TypeParameter
 from imgdiff.model import ModuleFacts, Scope, Unreadable
 from tests.kinds.bytecode_inputs import interpreters
 from tests.kinds.facts_inputs import FIXTURES, compile_with, disagreements
 
 STDLIB = Path(sysconfig.get_path("stdlib"))
+PARAMETERS = {"TypeVar", "TypeVarTuple", "ParamSpec", "TypeParameter"}
 
 
 def shape(tree: ast.AST) -> list[object]:
-    """A tree as a list, with the lines of statements and expressions; lines in f-strings differ between Pythons."""
+    """A tree as a list, with the lines of statements and expressions; lines in f-strings differ between Pythons, and
+    3.12.0 and 3.12.1 end a format specifier with an empty constant. A type parameter of any kind is one of ours."""
     found: list[object] = []
     stack: list[tuple[object, bool]] = [(tree, False)]
     while stack:
         node, inside = stack.pop()
         if isinstance(node, ast.AST):
             inside = inside or isinstance(node, ast.JoinedStr)
-            found.append(type(node).__name__)
+            parameter = type(node).__name__ in PARAMETERS
+            found.append("TypeParameter" if parameter else type(node).__name__)
             if isinstance(node, (ast.stmt, ast.expr)) and not inside:
                 found.append(node.lineno)
             stack += [
                 (getattr(node, field, None), inside)
-                for field in node._fields
+                for field in (TypeParameter._fields if parameter else node._fields)
                 if (type(node), field) != (ast.Constant, "kind")
             ]
         elif isinstance(node, list):
-            found.append(len(node))
-            stack += [(item, inside) for item in node]
+            items = [item for item in node if not (inside and isinstance(item, ast.Constant) and item.value == "")]
+            found.append(len(items))
+            stack += [(item, inside) for item in items]
         else:
             found.append((type(node).__name__, ascii(node)))
     return found
@@ -332,7 +337,7 @@ def test_what_only_another_python_parses_agrees_with_its_bytecode(interpreter: s
         ("f'\\N{NO SUCH NAME}{'a'}'", 1),
         ("b'a' f'{'b'}'", 1),
         ("f'{'a'}' = 3", 1),
-        ("match x:\n  case f'{'a'}': pass", 2),
+        ("match x:\n  case f'{'a'}' as: pass", 2),
         ("'a", 1),
         ("'''a", 1),
         ("f'{type X = 3}'", 1),
