@@ -139,6 +139,15 @@ static int listener = -1;
 
 /* What is written ------------------------------------------------------------------------------------------------- */
 
+/* Too many files are open: each log is opened again when it is needed. */
+static void close_logs(void)
+{
+    for (int i = 0; i < 1024; i++)
+        for (struct process *each = processes[i]; each != NULL; each = each->next)
+            if (each->log >= 0)
+                close(each->log), each->log = -1;
+}
+
 static int opened(struct process *process)
 {
     char name[PATH];
@@ -149,10 +158,7 @@ static int opened(struct process *process)
         process->log = open(name, O_RDWR | O_CREAT | O_CLOEXEC, 0644);
         if (process->log >= 0 || (errno != EMFILE && errno != ENFILE))
             break;
-        for (int i = 0; i < 1024; i++) /* too many: each is opened again when it is needed */
-            for (struct process *each = processes[i]; each != NULL; each = each->next)
-                if (each->log >= 0)
-                    close(each->log), each->log = -1;
+        close_logs();
     }
     if (process->log >= 0)
         lseek(process->log, 0, SEEK_END);
@@ -536,7 +542,12 @@ static int probed(char *to, pid_t tid)
         snprintf(name, sizeof name, "/proc/%d%s", tid, rest);
     else
         strcpy(name, path);
-    int file = open(name, O_PATH | O_CLOEXEC | (int)(named_flags & (O_DIRECTORY | O_NOFOLLOW)));
+    int place = O_PATH | O_CLOEXEC | (int)(named_flags & (O_DIRECTORY | O_NOFOLLOW));
+    int file = open(name, place);
+    if (file < 0 && (errno == EMFILE || errno == ENFILE)) {
+        close_logs();
+        file = open(name, place);
+    }
     if (file < 0) {
         int error = errno, makes = (named_flags & O_CREAT) != 0 && error == ENOENT;
         if ((error == ENOENT || error == ENOTDIR || (error == EACCES && !own && same_user(tid))) && !makes)

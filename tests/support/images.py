@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import json
+import struct
 import sys
 import tarfile
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -79,7 +80,9 @@ def tar_bytes(members: Iterable[Member], tar_format: int = tarfile.PAX_FORMAT) -
 def compress(data: bytes, compression: Compression) -> bytes:
     """Return a layer as stored; the same layer always gives the same bytes."""
     if compression == "gzip":
-        return gzip.compress(data, mtime=0)
+        body = zlib.compress(data, 9, -zlib.MAX_WBITS)
+        # The header by hand (RFC 1952, no name, no time, best, Unix): gzip.compress gives another one on Python 3.13.
+        return b"\x1f\x8b\x08\0\0\0\0\0\x02\x03" + body + struct.pack("<LL", zlib.crc32(data), len(data) & 0xFFFFFFFF)
     return zstd.compress(data) if compression == "zstd" else data
 
 
