@@ -9,11 +9,12 @@ import msgspec
 
 from imgdiff.kinds._lines import count_lines
 from imgdiff.kinds._routing import interpreter
+from imgdiff.kinds._shell_computed import Computing
 from imgdiff.kinds._shell_nouns import Command, Literal, Substitution, Variable, Word
 from imgdiff.kinds._shell_words import read
-from imgdiff.model import HOLE, HOLE_DIR, HOLE_FILE, Delta, Pattern, ShellFacts, Unreadable
+from imgdiff.model import HOLE, HOLE_DIR, HOLE_FILE, Computed, Delta, Pattern, ShellFacts, Unreadable
 
-VERSION = 3
+VERSION = 4
 
 MAX_SIZE = 2 * 1024 * 1024
 """Bytes of script that are read at most."""
@@ -89,6 +90,7 @@ def facts(data: bytes) -> ShellFacts | Unreadable:
         strings=frozenset(string for string in script.strings if string.strip()),
         assigned=tuple(script.assigned[each] for each in dict.fromkeys(script.assigns)),
         sourced=tuple(each in script.sourced for each in dict.fromkeys(script.sources)),
+        computed=tuple(dict.fromkeys(script.computed)),
     )
 
 
@@ -110,6 +112,9 @@ class _Script:
         self.strings: set[str] = set()
         self.assigned: dict[tuple[str, Pattern], tuple[int, bool]] = {}
         self.sourced: set[tuple[Pattern, int]] = set()  # in any case
+        self.computed: list[Computed] = []
+        self._level = 0  # of the command that is taken in
+        self._computing = Computing(lambda word: self.fold(word, self._level), _WRAPPERS)
         self._inside = 0  # substitutions that are open
         self._entered: tuple[Pattern, ...] = ()  # directories that it changes to, the last one first
         self._values: dict[str, tuple[Pattern, ...]] = {}
@@ -141,6 +146,10 @@ class _Script:
                         self._note(part.commands)
 
     def _command(self, command: Command, level: int) -> None:
+        self._level = level
+        self._computing.note(command)
+        if not self._inside:
+            self.computed += self._computing.found(command)
         for name, value in command.assigns:
             values = self.fold(value, level)
             self.assigns += [(name, pattern) for pattern in values]
@@ -329,6 +338,8 @@ class _Script:
             return self._here()
         if len(commands) == 1 and len(arguments[0]) == 1:
             value = arguments[0][0]
+            if names[0] in {"which", "command", "type"}:
+                return value  # the program of that name, which is looked for on PATH
             if names[0] == "dirname":
                 return tuple(_dirname(pattern) for pattern in value)
             if names[0] in {"realpath", "readlink", "echo", "printf"}:

@@ -154,13 +154,28 @@ class ElfFacts(msgspec.Struct, frozen=True, array_like=True):
     nodeflib: bool = False
 
 
+ComputedKind = Literal["program", "source", "directory", "code", "argument"]
+
+
+class Computed(msgspec.Struct, frozen=True, array_like=True):
+    """A place where a shell script starts, sources or enters what it computes: a program, a file that it sources, a
+    directory, code (``eval``), or what an interpreter is given. ``pattern`` is HOLE where its text is read or printed;
+    the names then come out of ``places``, if any are listed."""
+
+    kind: ComputedKind
+    pattern: Pattern
+    line: int
+    places: tuple[str, ...] = ()
+
+
 class ShellFacts(msgspec.Struct, frozen=True, array_like=True):
     """What one shell script refers to: files it sources, programs it runs with their arguments (each command as the
     words that fold, HOLE for the rest), variables it sets (name, pattern), and all its literal words.
 
     ``assigned`` has, for each of ``assigns``, the line where it first stands and whether its command runs in any case
     (no branch, loop, function, nothing behind ``&&`` or ``||``); where the command can set several values, each of them
-    is an assign of that line. ``sourced`` has for each of ``sources`` whether it is sourced in any case.
+    is an assign of that line. ``sourced`` has for each of ``sources`` whether it is sourced in any case. ``computed``
+    are the places where only a run tells what is started.
     """
 
     interpreter: tuple[str, ...] = ()
@@ -170,6 +185,7 @@ class ShellFacts(msgspec.Struct, frozen=True, array_like=True):
     strings: frozenset[str] = frozenset()
     assigned: tuple[tuple[int, bool], ...] = ()
     sourced: tuple[bool, ...] = ()
+    computed: tuple[Computed, ...] = ()
 
 
 class Unreadable(msgspec.Struct, frozen=True):

@@ -60,6 +60,10 @@ def _executable(ledger: Ledger, prefix: bytes, version: str, first: bytes = b"py
     return None
 
 
+def _executable_in(ledger: Ledger, directory: bytes) -> bool:
+    return any(_MINOR.match(name) or name in (b"python", b"python3") for name in ledger.tree.children(directory))
+
+
 def _existing(ledger: Ledger, *candidates: bytes) -> tuple[bytes, ...]:
     found = [ledger.tree.resolve(path) for path in candidates]
     return tuple(dict.fromkeys(path for path in found if path is not None and ledger.tree.is_dir(path)))
@@ -91,6 +95,9 @@ def _user_sites(ledger: Ledger, version: str) -> tuple[bytes, ...]:
 
 def _venv(ledger: Ledger, prefix: bytes, bases: list[Environment]) -> Environment | None:
     path = join(prefix, b"pyvenv.cfg")
+    above, _, last = prefix.rpartition(b"/")
+    if last == b"bin" and above not in ledger.survey.venvs and _executable_in(ledger, prefix):
+        prefix = above  # it may lie beside the interpreter, too (PEP 405)
     text = ledger.text(path)
     if text is None:
         ledger.blind("pyvenv.cfg", "it says which interpreter the environment belongs to, and was not kept", path)

@@ -170,6 +170,7 @@ class Tracer:
         if not settings:
             self._lead_nowhere(launches)
         self._name_nothing(settings)
+        self._leave_open(launches)
         roles: dict[str, Role] = {}
         reached: dict[str, list[Reach]] = {}
         world = self._world(launches)
@@ -200,6 +201,12 @@ class Tracer:
             spot = Blindspot(ENTRY, _unknown_main(each.launch.python, each.label), None, self.side, names)
             if spot not in self.blindspots:
                 self.blindspots.append(spot)
+
+    def _leave_open(self, launches: list[Launch]) -> None:
+        """Where shell code on the way computes what it starts, nothing is known not to be loaded."""
+        names = tuple(role.name for role in self.profile.roles)
+        for reason in dict.fromkeys(each for launch in (*launches, *self.others) for each in launch.open):
+            self.blindspots.append(Blindspot(ENTRY, reason, None, self.side, names))
 
     def _lead_nowhere(self, launches: list[Launch]) -> None:
         names = tuple(role.name for role in self.profile.roles)
@@ -349,16 +356,16 @@ class Tracer:
     ) -> None:
         """Processes started as ``python -m X``: the working directory comes first on their path."""
         search = reach.graph.resolver.search
-        for unit, use, started in self._child_modules(reach, launch):
+        for unit, use, started, by in self._child_modules(reach, launch):
             start = msgspec.structs.replace(started, environment=search.environment)
-            graph = self.maker.child_graph(reach.graph, start, launch)
+            graph = self.maker.child_graph(reach.graph, start, by)
             main = None if graph is None else main_of(graph, start.target)
             if graph is None or main is None:
                 continue
             child = reaches.get(id(graph))
             if child is None:
                 child = reaches[id(graph)] = Reach(graph, self.maker.standard(graph))
-                starts[id(graph)] = launch
+                starts[id(graph)] = by
                 for name in self.maker.startup_names(module=True):
                     found = graph.unit(name)
                     if found is not None:
@@ -372,23 +379,26 @@ class Tracer:
                 roots.setdefault(main, ("program", where))
             child.run_main(main)
 
-    def _child_modules(self, reach: Reach, launch: Launch) -> Iterator[tuple[Unit, Use, PythonStart]]:
-        """Yield the modules that calls of reached code start: by a command line of their own, or through a shell."""
+    def _child_modules(self, reach: Reach, launch: Launch) -> Iterator[tuple[Unit, Use, PythonStart, Launch]]:
+        """Yield the modules that calls of reached code start, with the launch that says where: by a command line of
+        their own, or through a shell, which may have changed its directory and ENV."""
         for unit, use in reach.ordered_uses():
             target = child_module(use.argv) if use.kind == "program" else None
             name = fill(target, unit) if target is not None else HOLE
             if HOLE not in name:
-                yield unit, use, PythonStart(b"", None, frozenset(), "module", name, ())
+                yield unit, use, PythonStart(b"", None, frozenset(), "module", name, ()), launch
                 continue
             for inner in self.natives.children(unit, use, launch):
                 start = inner.python
                 if start is not None and start.mode == "module" and HOLE not in start.target:
-                    yield unit, use, start
+                    yield unit, use, start, inner
 
     def _child_program(self, reach: Reach, unit: Unit, use: Use, launch: Launch) -> None:
         """A script or code that Python runs in a program which a call starts, be it through a shell."""
         for inner in self.natives.children(unit, use, launch):
             start = inner.python
+            if start is not None:
+                self.maker.run_time.started(reach, unit, use, _other_places(inner, launch))
             if start is None or start.mode not in ("script", "code"):
                 continue
             key = start.mode, start.target
@@ -605,3 +615,12 @@ def _unknown_main(start: PythonStart, label: str) -> str:
         return "the code that the command line gives to `python -c` can't be read: what it loads is not known"
     shown = label.replace(HOLE, "...")
     return f"the command line runs `{shown}`, which is not in the image: what it loads is not known"
+
+
+def _other_places(inner: Launch, launch: Launch) -> list[str]:
+    """Return the directories that a child looks into, and its parent does not, since a shell on the way set them."""
+    found = ["/" + inner.cwd.decode("utf-8", "surrogateescape")] if inner.cwd != launch.cwd else []
+    known = launch.env.get("PYTHONPATH", "").split(":")
+    cwd = "/" + inner.cwd.decode("utf-8", "surrogateescape")
+    parts = [part for part in inner.env.get("PYTHONPATH", "").split(":") if part and part not in known]
+    return found + [part if part.startswith("/") else f"{cwd}/{part}" for part in parts]

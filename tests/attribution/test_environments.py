@@ -45,6 +45,14 @@ def test_a_plain_interpreter() -> None:
     assert found.sites == (SITE.encode(),)
 
 
+def test_pyvenv_cfg_can_lie_beside_the_interpreter() -> None:
+    """PEP 405, run with CPython 3.11: the prefix is the directory above the interpreter's all the same."""
+    files = dict(venv("/usr/bin"))
+    files["opt/venv/bin/pyvenv.cfg"] = files.pop("opt/venv/pyvenv.cfg")
+    found = environment(DEBIAN | files, "opt/venv")
+    assert (found.base, found.sites) == (b"usr", (b"opt/venv/lib/python3.12/site-packages",))
+
+
 def test_debians_interpreter_looks_into_dist_packages_local_first() -> None:
     found = environment(DEBIAN, "usr")
     assert found.executable == b"usr/bin/python3.12"

@@ -249,7 +249,7 @@ def test_a_script_that_sets_the_path_is_named_with_its_line() -> None:
         ("cat <<E\ncd /srv\nE\npython3.12 -m app", [S]),
         ("cd /srv\ncd -\npython3.12 -m app", [S, "srv"]),
         ("cd /srv\n. /opt/$X.sh\npython3.12 -m app", [S, "srv"]),
-        ("cd /srv\n. /opt/back.sh\npython3.12 -m app", [S, "srv"]),
+        ("cd /srv\n. /opt/back.sh\npython3.12 -m app", [S, S, "srv"]),  # it goes to a third directory
         ("cd /closed\npython3.12 -m app", [S, "closed"]),
         ("python3.12 -m app\ncd /srv", [S, "srv"]),
     ],

@@ -140,6 +140,13 @@ class RunTimePath:
         """A script that is run has its own directory first on its path."""
         self._add(reach, path.rpartition(b"/")[0], Added(unit, use.line, use.function, front=True))
 
+    def started(self, reach: Reach, unit: Unit, use: Use, directories: Iterable[str]) -> None:
+        """A child that is started with other directories on its path: relative ones start at its working directory."""
+        for text in directories:
+            found = self._tree.resolve(text.encode("utf-8", "surrogateescape"))
+            if found is not None and self._tree.is_dir(found):
+                self._add(reach, found, Added(unit, use.line, use.function, front=True))
+
     def extend(self, reach: Reach) -> None:
         """Add to a closure what its code imports from directories that its code adds."""
         self._reaches[reach] = None

@@ -384,9 +384,9 @@ def build_search_path(
         for site in sites:
             builder.site(site)
     builder.look_over()
-    config = (environment.prefix + b"/" if environment.prefix else b"") + b"pyvenv.cfg"
-    if tree.lookup(config) is not None:
-        builder.files.append(config)
+    above = environment.prefix + b"/" if environment.prefix else b""
+    configs = (above + b"bin/pyvenv.cfg", above + b"pyvenv.cfg")
+    builder.files += [path for path in configs if tree.lookup(path) is not None]
     kept = [found for site in sites if (found := tree.resolve(site)) is not None]
     return SearchPath(
         environment,

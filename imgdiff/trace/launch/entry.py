@@ -12,7 +12,9 @@ import msgspec
 from imgdiff.kinds import shell
 from imgdiff.model import (
     HOLE,
+    HOLE_FILE,
     Attribution,
+    Computed,
     Environment,
     FactSource,
     ImageConfig,
@@ -21,8 +23,11 @@ from imgdiff.model import (
     Unreadable,
 )
 from imgdiff.starting import DEFAULT_PATH
+from imgdiff.trace.launch.computed import candidates, sentence
 from imgdiff.trace.launch.directories import surely_entered
-from imgdiff.trace.launch.sourced import SetBy, Shell, Touched, at_homes, own_place
+from imgdiff.trace.launch.places import at_homes, own_place
+from imgdiff.trace.launch.sourced import SetBy, Shell, Touched
+from imgdiff.trace.launch.startup import read_at_start
 
 __all__ = [
     "Follower",
@@ -63,7 +68,8 @@ class PythonStart(msgspec.Struct, frozen=True):
 
 class Launch(msgspec.Struct, frozen=True):
     """What a command line comes to. ``program`` is the canonical path of the last program, if it is in the image.
-    ``set_by`` is what shell code on the way adds to the image's ENV."""
+    ``set_by`` is what shell code on the way adds to the image's ENV, ``open`` says where only a run tells what shell
+    code starts."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -75,6 +81,7 @@ class Launch(msgspec.Struct, frozen=True):
     caveats: tuple[str, ...] = ()
     texts: tuple[str, ...] = ()  # strings of the shell code on the way
     set_by: tuple[SetBy, ...] = ()
+    open: tuple[str, ...] = ()
 
     def unsure(self, name: str) -> frozenset[str]:
         """Return the parts of a path list that shell code may or may not put there."""
@@ -180,10 +187,27 @@ class Follower:
         if names & _SHELLS and not (b"busybox" in names and found.rpartition(b"/")[2] == b"busybox"):
             return self._shell(base, argv[1:], depth)
         if any(_PYTHON.fullmatch(name) for name in names):
-            return [msgspec.structs.replace(base, python=self._python(found, argv[1:]))]
+            start = self._python(found, argv[1:])
+            return [msgspec.structs.replace(base, python=start), *self._handed(base, start, depth)]
+        behind = self._wrapped(base, argv[1:], depth)
         if names & _WRAPPERS:
-            return self._wrapped(base, argv[1:], depth) or [base]
-        return [base]
+            return behind or [base]
+        return [base, *behind]  # it may be one that no list knows
+
+    def _handed(self, base: Launch, start: PythonStart, depth: int) -> list[Launch]:
+        """What a Python program can start that its arguments name: ``opentelemetry-instrument python app.py``."""
+        for index, word in enumerate(start.arguments):
+            if word.startswith("-") or HOLE in word:
+                continue
+            rest = list(start.arguments[index:])
+            if self.which(word, base.env, base.cwd) is None:
+                script = self.tree.resolve(word.encode("utf-8", "surrogateescape"), base.cwd)
+                entry = None if script is None or not word.endswith(".py") else self.tree.get(script)
+                if entry is None or entry.type != "file":
+                    continue
+                rest = ["/" + start.invoked.decode("utf-8", "surrogateescape"), *rest]
+            return self._behind(base, rest, base.env, depth, sure=False)
+        return []
 
     def _wrapped(self, base: Launch, rest: list[str], depth: int) -> list[Launch]:
         """Behind a wrapper: the first argument that is a program."""
@@ -195,7 +219,8 @@ class Follower:
                 name, _, value = word.partition("=")
                 env[name] = value
             elif word in ("-S", "--split-string") and index + 1 < len(rest):
-                return self._behind(base, [*shlex.split(rest[index + 1]), *rest[index + 2 :]], env, depth)
+                words = [*shlex.split(rest[index + 1]), *rest[index + 2 :]]  # of a shebang all are split already
+                return self._wrapped(base, [_expanded(each, env, self.tree) for each in words], depth)
             elif not word.startswith("-") and self.which(word, env, base.cwd) is not None:
                 return self._behind(base, rest[index:], env, depth)
         return []
@@ -223,6 +248,7 @@ class Follower:
             caveats=(*base.caveats, *inner.caveats),
             texts=(*base.texts, *inner.texts),
             set_by=tuple(dict.fromkeys((*base.set_by, *inner.set_by))),
+            open=tuple(dict.fromkeys((*base.open, *inner.open))),
         )
 
     def _python(self, invoked: bytes, rest: list[str]) -> PythonStart:
@@ -295,14 +321,20 @@ class Follower:
     def _shell(self, base: Launch, rest: list[str], depth: int) -> list[Launch]:
         base = msgspec.structs.replace(base, in_shell=True)
         index = 0
+        options: list[str] = []
         while index < len(rest) and rest[index].startswith(("-", "+")) and rest[index] not in ("-", "--"):
             option = rest[index]
+            options.append(option)
             if not option.startswith("--") and "c" in option:
                 index += 1
                 if index >= len(rest):
                     return [base]
                 # bash -c CODE NAME ARGUMENTS...
-                return self._code(base, rest[index].encode("utf-8", "surrogateescape"), rest[index + 2 :], depth)
+                startup = read_at_start(base.argv[0], options, base.env, self.tree)
+                code, words = rest[index].encode("utf-8", "surrogateescape"), rest[index + 1 :]
+                return self._commands(base, None, shell.facts(code), words[1:], depth, code, startup, words[:1])
+            if option in ("--rcfile", "--init-file"):
+                options += rest[index + 1 : index + 2]
             index += 2 if option in ("-o", "-O", "+o", "+O", "--rcfile", "--init-file") else 1
         if index < len(rest) and rest[index] in ("-", "--"):
             index += 1
@@ -312,18 +344,18 @@ class Follower:
         entry = None if path is None else self.tree.get(path)
         if path is None or entry is None or entry.type != "file":
             return [base]
-        return self._run_shell(base, path, rest[index + 1 :], depth)
+        startup = read_at_start(base.argv[0], options, base.env, self.tree)
+        return self._run_shell(base, path, rest[index + 1 :], depth, startup)
 
-    def _run_shell(self, base: Launch, path: bytes, rest: list[str], depth: int) -> list[Launch]:
+    def _run_shell(
+        self, base: Launch, path: bytes, rest: list[str], depth: int, startup: Sequence[bytes] = ()
+    ) -> list[Launch]:
         base = msgspec.structs.replace(base, in_shell=True)
         if all(each.path != path for each in base.touched):
             base = msgspec.structs.replace(
                 base, touched=(*base.touched, Touched(path, "program", sure=True, by=base.touched[0].path))
             )
-        return self._commands(base, path, self.facts.shell(path), rest, depth, self.facts.text(path))
-
-    def _code(self, base: Launch, code: bytes, rest: list[str], depth: int) -> list[Launch]:
-        return self._commands(base, None, shell.facts(code), rest, depth, code)
+        return self._commands(base, path, self.facts.shell(path), rest, depth, self.facts.text(path), startup)
 
     def _commands(
         self,
@@ -333,7 +365,10 @@ class Follower:
         rest: list[str],
         depth: int,
         code: bytes | None,
+        startup: Sequence[bytes] = (),
+        name: Sequence[str] = (),
     ) -> list[Launch]:
+        """What shell code starts. ``startup`` is what the shell reads before it, ``name`` what ``$0`` is, if given."""
         if isinstance(facts, Unreadable):
             named = "the command line" if script is None else f"/{script.decode('utf-8', 'backslashreplace')}"
             caveat = f"{named} could not be read as a shell script: {facts.reason}"
@@ -344,6 +379,8 @@ class Follower:
         state.texts += base.texts
         state.set_by += base.set_by
         before = len(state.touched)
+        for path in startup:
+            state.read_first(path, base.touched[0].path)
         state.run(facts, script, script if script is not None else base.touched[0].path)
         base = msgspec.structs.replace(
             base,
@@ -351,21 +388,25 @@ class Follower:
             touched=tuple(state.touched),
             texts=tuple(state.texts),
             set_by=tuple(state.set_by),
+            open=tuple(dict.fromkeys((*base.open, *state.open))),
         )
         launches: list[Launch] = []
-        places = [base.cwd, *self._entered(base, script, facts)]
         found = [(script, words, line) for words, line in facts.commands]
-        sources, sourced = len(facts.sources), [each for each in state.touched[before:] if each.edge == "source"]
+        computed = [(script, each) for each in facts.computed]
+        sourced = [each for each in state.touched[before:] if each.edge == "source"]
+        sources = len(facts.sources) + len(startup)
         for each in sourced:  # what a sourced file starts is started here
             inner = self.facts.shell(each.path)
             if isinstance(inner, ShellFacts):
                 found += [(each.path, words, 0) for words, _ in inner.commands]
+                computed += [(each.path, one) for one in inner.computed]
                 sources += len(inner.sources)
+        places = [base.cwd, *self._entered(base, [(by, words) for by, words, _ in found], computed)]
         moved = None
         if len(places) == 2 and sources <= len(sourced) and self._open_to_all(places[1]):
             moved = surely_entered(code, [(words, line) for _, words, line in found])
         for by, words, line in found:
-            argv = self._argv(base, by, words, rest)
+            argv = self._argv(base, by, words, rest, name)
             behind = moved is not None and by == script and line >= moved
             for env in _variants(base) if argv else ():
                 for place in places[1:] if behind else places:
@@ -373,7 +414,44 @@ class Follower:
                     for launch in self._behind(here, argv, env, depth, sure=False):
                         if launch not in launches:
                             launches.append(launch)
+        for by, one in computed:
+            self._computed(base, by, one, found, depth, launches)
         return launches or [base]
+
+    def _computed(
+        self,
+        base: Launch,
+        script: bytes | None,
+        computed: Computed,
+        found: Sequence[tuple[bytes | None, Sequence[str], int]],
+        depth: int,
+        launches: list[Launch],
+    ) -> None:
+        """Add what a computed name of a program can be. Where it can be anything, every launch says so."""
+        if computed.kind == "source":
+            return  # the shell has read what it can be
+        files = candidates(computed, self.tree, base.cwd, script, base.env)
+        if files is None:
+            if computed.kind == "directory" and not _asks_directory(launches, found):
+                return
+            note = sentence(computed, script)
+            launches[:] = [
+                msgspec.structs.replace(each, open=tuple(dict.fromkeys((*each.open, note))))
+                for each in launches or [base]
+            ]
+            return
+        for path in files if computed.kind != "directory" else ():
+            name = "/" + path.decode("utf-8", "surrogateescape")
+            before = [[name]]
+            if computed.kind == "argument":
+                here = (words for by, words, line in found if by == script and line in (0, computed.line))
+                before = [
+                    [*words[: words.index(computed.pattern)], name] for words in here if computed.pattern in words
+                ]
+            for argv in before:
+                for launch in self._behind(base, argv, base.env, depth, sure=False):
+                    if launch not in launches:
+                        launches.append(launch)
 
     def _open_to_all(self, directory: bytes) -> bool:
         """Tell whether every user can enter a directory."""
@@ -381,30 +459,66 @@ class Follower:
         entries = [self.tree.get(b"/".join(parts[: end + 1])) for end in range(len(parts))] if directory else []
         return all(entry is not None and entry.mode & 0o001 for entry in entries)
 
-    def _entered(self, base: Launch, script: bytes | None, facts: ShellFacts) -> list[bytes]:
+    def _entered(
+        self,
+        base: Launch,
+        commands: Sequence[tuple[bytes | None, Sequence[str]]],
+        computed: Sequence[tuple[bytes | None, Computed]],
+    ) -> list[bytes]:
         """Return the directories that shell code changes to: its other commands run there, or where it began."""
         found: dict[bytes, None] = {}
-        for words, _ in facts.commands:
+        matched = [
+            each
+            for script, one in computed
+            if one.kind == "directory"
+            for each in candidates(one, self.tree, base.cwd, script, base.env) or ()
+        ]
+        listed = [part.encode("utf-8", "surrogateescape") for part in base.env.get("CDPATH", "").split(":") if part]
+        for script, words in commands:
             if words[0] in ("cd", "pushd"):
                 target = next((word for word in words[1:] if not word.startswith("-")), "~")
                 for name in at_homes(own_place(target, script), base.env, self.tree):
-                    for cwd in (base.cwd, *found) if HOLE not in name else ():
+                    for cwd in (base.cwd, *found, *listed) if HOLE not in name else ():
                         path = self.tree.resolve(name.encode("utf-8", "surrogateescape"), cwd)
                         if path is not None and path != base.cwd and self.tree.is_dir(path):
                             found[path] = None
                             break
-        return [*found][:_MAX_VARIANTS]
+        return [*dict.fromkeys((*[*found][:_MAX_VARIANTS], *matched))]
 
-    def _argv(self, base: Launch, script: bytes | None, words: Sequence[str], rest: Sequence[str]) -> list[str]:
+    def _argv(
+        self,
+        base: Launch,
+        script: bytes | None,
+        words: Sequence[str],
+        rest: Sequence[str],
+        name: Sequence[str] = (),
+    ) -> list[str]:
         """Return the command line of a shell command, with the script's own arguments where a word does not fold: it
         is mostly ``"$@"``."""
         argv: list[str] = []
         for word in words:
-            if word == HOLE:
+            if word == HOLE_FILE and script is None:
+                argv += name
+            elif word == HOLE:
                 argv += rest
             else:
                 argv.append(at_homes(own_place(word, script), base.env, self.tree)[0])
         return argv
+
+
+def _asks_directory(launches: Sequence[Launch], found: Sequence[tuple[bytes | None, Sequence[str], int]]) -> bool:
+    """Tell whether the working directory can decide what is loaded: by Python's search path, or a relative name."""
+    for launch in launches:
+        start = launch.python
+        if start is not None and not (start.mode == "script" and start.target.startswith("/")):
+            return True
+    return any("/" in words[0] and not words[0].startswith(("/", "~")) for _, words, _ in found)
+
+
+def _expanded(word: str, env: Mapping[str, str], tree: Tree) -> str:
+    """Return a word of ``env -S`` with its ``${NAME}`` filled in; a name that ENV lacks is left as it is."""
+    known = {"HOME": at_homes("~", env, tree)[0], **env}
+    return re.sub(r"\$\{(\w+)\}", lambda name: known.get(name[1], name[0]), word)
 
 
 def _variants(launch: Launch) -> list[Mapping[str, str]]:

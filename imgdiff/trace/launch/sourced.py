@@ -8,21 +8,19 @@ component that the script belongs to. Both are guesses, so that what they give c
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 
 import msgspec
 
-from imgdiff.model import HOLE, HOLE_DIR, HOLE_FILE, Edge, FactSource, Pattern, ShellFacts, Tree
+from imgdiff.model import HOLE, Edge, FactSource, Pattern, ShellFacts, Tree
 from imgdiff.starting import DEFAULT_PATH
+from imgdiff.trace.launch.computed import candidates, sentence
+from imgdiff.trace.launch.places import BROAD, at_homes, own_place
 
 _ENV_LISTS = frozenset({"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "LD_PRELOAD"})
 _LOADERS = frozenset({"LD_LIBRARY_PATH", "LD_PRELOAD"})  # lists whose unsure parts the search knows
 _SHARED = re.compile(rb"[^/]+\.so(?:\.[\d.]+)?")
 _MAX_GUESSES = 400  # scripts that one line could source, directories that one could mean
-_BROAD = frozenset(
-    b"usr usr/lib usr/lib64 usr/share usr/local usr/bin usr/sbin usr/local/bin usr/local/sbin lib lib64 bin sbin etc "
-    b"opt var root home srv tmp".split()
-)
 
 
 class Touched(msgspec.Struct, frozen=True):
@@ -55,14 +53,20 @@ class Shell:
         self.touched: list[Touched] = []
         self.texts: list[str] = []
         self.set_by: list[SetBy] = []
+        self.open: list[str] = []  # where only a run tells what is sourced
 
     def run(self, facts: ShellFacts, script: bytes | None, here: bytes) -> None:
         """Apply a script, or the code of a command line (None), that the file ``here`` runs."""
         self.texts += sorted(facts.strings)
         for (pattern, line), sure in zip(facts.sources, facts.sourced, strict=True):
             self._source(pattern, line, here, facts, sure=sure)
+        self._source_computed(facts, script, here)
         self._assign(facts, script, sure=True)
         self.set_by = list(dict.fromkeys(self.set_by))
+
+    def read_first(self, path: bytes, by: bytes) -> None:
+        """Read a file that the shell sources by itself before its code: it may not."""
+        self._read(path, 0, by, sure=False, guess=False)
 
     # Sources --------------------------------------------------------------------------------------------------------
 
@@ -92,7 +96,19 @@ class Shell:
             self.texts += sorted(inner.strings)
             for (deeper, number), too in zip(inner.sources, inner.sourced, strict=True):
                 self._source(deeper, number, path, inner, sure=sure and too)
+            self._source_computed(inner, path, path)
             self._assign(inner, path, sure=sure, guess=guess)
+
+    def _source_computed(self, facts: ShellFacts, script: bytes | None, here: bytes) -> None:
+        """Read what a computed name can be; where nothing bounds it, and no guess does, only a run tells."""
+        for each in facts.computed:
+            if each.kind != "source" or any(one.by == here and one.line == each.line for one in self.touched):
+                continue
+            files = candidates(each, self._tree, self._cwd, script, self.env)
+            if files is None:
+                self.open.append(sentence(each, script))
+            for path in files or ():
+                self._read(path, each.line, here, sure=False, guess=True)
 
     def _computed(self, pattern: Pattern, script: bytes, strings: Collection[str]) -> Iterator[bytes]:
         """Yield the files that a computed name can be: of the names that the pattern or the script holds, below the
@@ -105,7 +121,7 @@ class Shell:
         base: bytes | None = script.rpartition(b"/")[0]
         if start.startswith("/") and start.count("/") > 1:
             base = self._tree.resolve(start.rpartition("/")[0].encode("utf-8", "surrogateescape"))
-        if not base or base in _BROAD:
+        if not base or base in BROAD:
             return
         encoded = {name.encode("utf-8", "surrogateescape") for name in names if HOLE not in name}
         count = 0
@@ -163,7 +179,7 @@ class Shell:
         directory = script.rpartition(b"/")[0]
         above, _, last = directory.rpartition(b"/")
         base = above if last in (b"env", b"etc", b"bin", b"scripts") else directory
-        if not base or base in _BROAD or directory in _BROAD:
+        if not base or base in BROAD or directory in BROAD:
             return []
         found = dict.fromkeys(
             entry.path.rpartition(b"/")[0]
@@ -179,20 +195,3 @@ def _computed(pattern: Pattern) -> bool:
     return (not pattern.strip(HOLE) and HOLE in pattern) or any(
         HOLE in part and part.strip(HOLE) for part in pattern.split(":")
     )
-
-
-def own_place(pattern: Pattern, script: bytes | None) -> Pattern:
-    """Return a pattern with the script's own path and directory in it; those of a command line are not known."""
-    if script is None:
-        return pattern.replace(HOLE_FILE, HOLE).replace(HOLE_DIR, HOLE)
-    own = "/" + script.decode("utf-8", "surrogateescape")
-    return pattern.replace(HOLE_FILE, own).replace(HOLE_DIR, own.rpartition("/")[0])
-
-
-def at_homes(name: str, env: Mapping[str, str], tree: Tree) -> tuple[str, ...]:
-    """Return what a path can be where ``~`` is the home directory: ENV says which, else it is root's or a user's."""
-    if name != "~" and not name.startswith("~/"):
-        return (name,)
-    users = ("/home/" + user.decode("utf-8", "surrogateescape") for user in sorted(tree.children(b"home")))
-    homes = [env["HOME"]] if env.get("HOME") else ["/root", *users]
-    return tuple([home.rstrip("/") + name[1:] for home in homes[:_MAX_GUESSES]])
