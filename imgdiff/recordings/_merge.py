@@ -17,6 +17,7 @@ _CALLS = (
     "access",
     "readlink",
     "execve",
+    "failing",
 )  # without each of these kinds something was left out of a log of system calls
 _NUMBER = re.compile(r"\.\d+$")
 _ASKS = re.compile(r"\b(?:files|all)\b")  # ld.so(8)
@@ -29,6 +30,7 @@ def merged(processes: Sequence[RecordedProcess]) -> tuple[RecordedProcess, ...]:
     Several of one pid (a program that started another in its place) all get it: each may have loaded it.
     """
     found = _born(_threads(_placed(_covered(list(processes)))))
+    found = _whole(found)
     found = _joined(found, [each.python is not None for each in found])
     return tuple(_loaders(_began(_joined(found, [each.start != "unknown" for each in found]))))
 
@@ -77,8 +79,36 @@ def _threads(processes: Processes) -> Processes:
         while (thread.place, pid) in owners and pid not in seen:  # a thread of a thread
             seen.add(pid)
             pid = owners[thread.place, pid]
-        kept = [_with(each, thread) if (each.place, each.pid) == (thread.place, pid) else each for each in kept]
+        kept = [_with_thread(each, thread) if (each.place, each.pid) == (thread.place, pid) else each for each in kept]
     return kept
+
+
+def _whole(processes: Processes) -> Processes:
+    """Hold logs of system calls against what is known of their processes: one that was cut between two lines, that
+    ended before its process, or of which lines were left out, looks like any other.
+
+    Each process has its end in it, but for the first one of a container, with which what traces it ends, and for those
+    that live until then. What the recorder saw of those was read by the recorder in the same process, each file by the
+    name that it is told by, and the log has that.
+    """
+    logs: dict[tuple[str, int | None], list[RecordedProcess]] = {}
+    for each in processes:
+        if each.calls is not None:
+            logs.setdefault((each.place, each.pid), []).append(each)
+    named = {key: {file.path for each in own for file in each.files} for key, own in logs.items()}
+    recorded = {(each.place, each.pid) for each in processes if each.python is not None}
+    found: Processes = []
+    for each in processes:
+        key = each.place, each.pid
+        gap = None
+        if each.calls is not None and not any(one.ended for one in logs[key] if one.ended != "replaced"):
+            first = each.pid == 1 or (key in recorded and (each.place, 1) in logs)
+            gap = None if first else "the log does not tell its end: it is cut, or its process went on"
+        elif each.python is not None and key in named:
+            lost = {file.path for file in each.files if file.digest is not None} - named[key]
+            gap = f"the log of system calls lacks {len(lost):,} files that it is known to have read" if lost else None
+        found.append(each if gap is None else msgspec.structs.replace(each, gaps=(*each.gaps, gap)))
+    return found
 
 
 def _born(processes: Processes) -> Processes:
@@ -156,6 +186,13 @@ def _joined(processes: Processes, leading: Sequence[bool]) -> Processes:
         if not positions:
             alone.append(each)
     return [*kept, *alone]
+
+
+def _with_thread(process: RecordedProcess, thread: RecordedProcess) -> RecordedProcess:
+    found = _with(process, thread)
+    if process.calls is None or thread.calls is None or thread.ended is not None:
+        return found
+    return msgspec.structs.replace(found, ended=None)  # its own log has no end
 
 
 def _with(process: RecordedProcess, more: RecordedProcess) -> RecordedProcess:

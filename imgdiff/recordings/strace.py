@@ -21,7 +21,8 @@ _CALL = re.compile(rb"([a-z_][a-z0-9_]*)\((.*)", re.DOTALL)
 _RESUMED = re.compile(rb"<\.\.\. ([a-z_][a-z0-9_]*) resumed>(.*)", re.DOTALL)
 _UNFINISHED = b" <unfinished ...>"
 _RESULT = re.compile(
-    rb"\)\s+= (-?\d+|\?|0x[0-9a-f]+)(?:<((?:[^>\\]|\\.)*)>)?(?:\s+(E[A-Z0-9]+)\b[^\"]*|\s+\([^\"]*|\s*)$"
+    rb"\)\s+= (-?\d+|\?|0x[0-9a-f]+)(?:<((?:[^>\\]|\\.)*)>)?(?:\s+(E[A-Z0-9]+)\b[^\"]*|\s+\([^\"]*|\s*)"
+    rb"(?:\s<\d+\.\d+>)?$"  # -T
 )
 _STRING = re.compile(rb'"((?:[^"\\]|\\.)*)"(\.\.\.)?')
 _AT = re.compile(rb"\s*(AT_FDCWD|-?\d+)(?:<((?:[^>\\]|\\.)*)>)?(?:,|$)")
@@ -65,6 +66,9 @@ _ELSEWHERE: Mapping[bytes, str] = {
     b"io_uring_setup": "it can open files through io_uring, of which no log tells",
 }
 _MOST_EARLY = 10_000  # lines of one thread
+_FAILED = b"(failed)"  # stands for any such call
+_DESCRIPTORS = frozenset((b"fchdir", b"close", b"read", b"mmap"))  # each program has some, where they are traced
+_NAMING = (_LOOKS | _LOOKS_AT | _OPENS | _EXECS | {b"chdir"}) - {b"utimensat"}
 _STATS = frozenset((b"stat", b"lstat", b"newfstatat", b"statx", b"stat64", b"fstatat64"))
 
 
@@ -99,6 +103,7 @@ class _Program:
         self.ended: str | None = None
         self.gaps: dict[str, None] = {}
         self.moved = False  # its working directory is another one than at its start, and not known
+        self.near = 0  # paths relative to a directory that fchdir(2) could have changed
         self.lost = 0  # paths relative to the directory that it began in, where that is not known
         self.gone = 0  # those relative to one that will never be known
 
@@ -114,6 +119,7 @@ class _Log:
         self._waiting: dict[tuple[int, bytes], bytes] = {}
         self._born: dict[int, int] = {}
         self._calls: set[bytes] = set()
+        self._alive: set[int] = set()  # threads of which there are lines, and no end
         self._strange = 0
         self._early: dict[int, list[bytes]] = {}  # lines of threads of which no call has told yet whose they are
 
@@ -138,10 +144,12 @@ class _Log:
         if self._waits(thread, line):
             return
         program = self._program(thread)
+        self._alive.add(thread)
         if when is not None:
             program.began = when if program.began is None else program.began
             program.last = when
         if ended is not None:
+            self._alive.discard(thread)
             if self._group.get(thread, thread) == thread:
                 program.ended = ended[1].decode()
         elif resumed is not None:
@@ -193,12 +201,16 @@ class _Log:
 
     def _call(self, program: _Program, name: bytes, rest: bytes) -> None:
         self._calls.add(name)
+        if self._nameless(name, rest):
+            program.gaps["some of its calls name a path that the log does not have"] = None
         found = _RESULT.search(rest)
         if found is None:
-            if name in _OPENS or name in _LOOKS or name in _LOOKS_AT or name in _FORKS or name in _EXECS:
+            if name in _NAMING or name in _FORKS:
                 program.gaps["some of its calls are cut off"] = None
             return
         arguments, result, said, failed = rest[: found.start()], found[1], found[2], found[3] is not None
+        if failed and (name in _OPENS or name in _LOOKS or name in _LOOKS_AT):
+            self._calls.add(_FAILED)
         handle = self._handlers.get(name)
         if handle is not None:
             handle(self, program, arguments, result, said, failed)
@@ -219,6 +231,17 @@ class _Log:
         elif name == b"unshare" and b"CLONE_NEWNS" in arguments and not failed:
             program.gaps[_ELSEWHERE[b"setns"]] = None
 
+    def _nameless(self, name: bytes, rest: bytes) -> bool:
+        """Tell whether a call has an address where its path would stand (``-e raw``, memory that strace could not
+        read), or a path that is cut."""
+        if name not in _NAMING:
+            return False
+        texts = list(_STRING.finditer(rest))
+        wanted = 2 if name in _TWO else 1
+        if any(each[2] is not None for each in texts[:wanted]):
+            return True
+        return len(texts) < wanted and b"NULL" not in rest and b"EFAULT" not in rest and _UNFINISHED not in rest
+
     def _seen(self, program: _Program, text: bytes, base: bytes | None, how: RecordedHow) -> bytes | None:
         """Note a path, relative to ``base`` (None: the working directory); returns it absolute, if that is known."""
         path = _plain(text)
@@ -234,6 +257,7 @@ class _Log:
         if directory is None and program.moved:
             program.gone += 1
             return None
+        program.near += base is None
         if directory is None:
             program.files.add(path, how)  # where it began, which may be told later
             program.lost += 1
@@ -392,6 +416,7 @@ class _Log:
         after.began = program.last
         after.files.add(path, "mapped")
         if program.start == "exec":
+            program.ended = "replaced"
             program.children.append(Started("replace", after.executable, after.argv, program.pid))
         else:  # strace's own start of it, or a child on its way to another program
             self._programs.remove(program)
@@ -454,6 +479,8 @@ class _Log:
         """Return the processes."""
         for thread in tuple(self._early):
             self._take_early(thread)
+        for (thread, name), begun in tuple(self._waiting.items()):
+            self._call(self._program(thread), name, begun)  # it was never resumed
         calls = frozenset(name for name, calls in _KINDS.items() if calls & self._calls)
         found = []
         for program in self._programs:
@@ -461,6 +488,13 @@ class _Log:
             lost = program.gone + (program.lost if program.home is None else 0)
             if lost:
                 own.append(f"{lost:,} of its paths are relative to a directory that the log does not name")
+            if program.near and not self._calls & _DESCRIPTORS:
+                own.append(
+                    f"{program.near:,} of its paths are relative to a directory that could have been changed through a "
+                    "descriptor, and the log has no calls on such ones (strace -y tells the directory)"
+                )
+            if any(self._group.get(thread, thread) == program.pid for thread in self._alive):
+                program.ended = None
             if self._strange:
                 own.append(f"{self._strange:,} lines of the log are none of strace's")
             found.append(_process(program, self._name, calls, tuple(own)))
@@ -473,6 +507,7 @@ _KINDS: Mapping[str, frozenset[bytes]] = {
     "access": frozenset((b"access", b"faccessat", b"faccessat2")),  # the loader asks for /etc/ld.so.preload
     "readlink": frozenset((b"readlink", b"readlinkat")),  # Python asks where it lies
     "execve": _EXECS,
+    "failing": frozenset((_FAILED,)),  # any program looks in vain for something; strace -z leaves that out
 }
 
 

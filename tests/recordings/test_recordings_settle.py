@@ -32,6 +32,7 @@ WHOLE = (
     '5 access("/etc/ld.so.preload", R_OK) = -1 ENOENT (No such file or directory)',
     '5 readlink("/usr/bin/python3.11", 0x7ff, 4096) = -1 EINVAL (Invalid argument)',
 )
+END = "5 +++ exited with 0 +++"
 LOADER = ("     5:\tcalling init: /lib64/ld-linux-x86-64.so.2", "     5:\tinitialize program: python3.11")
 
 
@@ -59,8 +60,10 @@ class Pair:
         strace: tuple[str, ...] = (),
         loader: tuple[str, ...] = (),
         coverage: tuple[str, ...] = ("python", "origins", "open", "maps"),
+        end: str = END,
     ) -> Report:
-        """Compare them with a run: what Python did, and the logs that lie beside it."""
+        """Compare them with a run: what Python did, and the logs that lie beside it. strace's begins with what the
+        recorder read, and has the process's end."""
         ran = [
             event("exec", file=f"/{path}", sha256=hashlib.sha256(data).hexdigest(), name=None)
             for path, data in self._files.items()
@@ -70,7 +73,10 @@ class Pair:
         begin = start(5, executable="/usr/bin/python3.11", coverage=list(coverage), cwd="/srv", argv=argv)
         run = write(self._directory / "run", [begin, *ran, *more])
         if strace:
-            (run / "strace.5").write_text("".join(f"{line}\n" for line in strace))
+            opens = [f'5 openat(AT_FDCWD, "{each["file"]}", O_RDONLY|O_CLOEXEC) = 3' for each in ran]
+            opens = opens if any("openat" in line for line in strace) else []
+            lines = [strace[0], *opens, *strace[1:], *([end] if end else [])]
+            (run / "strace.5").write_text("".join(f"{line}\n" for line in lines))
         if loader:
             (run / "ld.5").write_text("".join(f"{line}\n" for line in loader))
         return imgdiff.diff(str(self._a), str(self._b), traces=[str(run)], cache=False, jobs=1)

@@ -135,11 +135,13 @@ def test_all_logs_of_one_run_say_one_thing_of_each_process(tmp_path: Path) -> No
             '12:00:00.3 access("/etc/ld.so.preload", R_OK) = -1 ENOENT (No such file or directory)',
             '12:00:00.4 readlink("/usr/bin/python3", "python3.12", 4096) = 10',
             "12:00:00.5 clone(child_stack=0x1, flags=CLONE_VM|CLONE_THREAD) = 2",
+            '12:00:00.6 openat(AT_FDCWD, "/srv/x.py", O_RDONLY) = 3</srv/x.py>',
         ),
         "strace.2": ("12:00:01.1 vfork() = 3", '12:00:01.2 openat(AT_FDCWD</srv>, "thread.txt", O_RDONLY) = 3</srv/t>'),
         "strace.3": (
             '12:00:01.3 execve("/bin/sh", ["sh", "-c", "x"], 0x1) = 0',
             '12:00:01.4 openat(AT_FDCWD</srv>, "child.txt", O_RDONLY) = 3</srv/child.txt>',
+            "12:00:01.5 +++ exited with 0 +++",
         ),
         "ld.1": ("     1:\tcalling init: /lib/one.so",),
         "ld.3": ("     3:\tcalling init: /lib/three.so", "     3:\tinitialize program: sh"),
@@ -153,7 +155,11 @@ def test_all_logs_of_one_run_say_one_thing_of_each_process(tmp_path: Path) -> No
     assert shell.coverage == {"libraries", "syscalls"}
     assert not python.gaps
     assert not shell.gaps
-    assert used(python, "opened") == {b"/srv/thread.txt", b"/srv/t"}  # as it was asked for, and where that led
+    assert used(python, "opened") == {
+        b"/srv/x.py",
+        b"/srv/thread.txt",
+        b"/srv/t",
+    }  # as it was asked for, and where that led
     assert used(python, "executed") == {b"/srv/x.py"}
     assert used(python, "mapped") == {b"/usr/bin/python3", b"/lib/one.so"}
     assert used(shell, "opened") == {b"/srv/child.txt"}
@@ -180,10 +186,12 @@ def test_what_a_log_leaves_open_is_a_gap(line: str, gap: str) -> None:
         '5 newfstatat(AT_FDCWD, "/a", {}, 0) = 0',
         '5 access("/c", R_OK) = 0',
         '5 readlink("/c", 0x1, 9) = 1',
+        '5 newfstatat(AT_FDCWD, "/nowhere", 0x1, 0) = -1 ENOENT (No such file or directory)',
     )
-    [process] = text(*begun, '5 openat(AT_FDCWD, "/b", O_RDONLY) = 3')
+    end = "5 +++ exited with 0 +++"
+    [process] = text(*begun, '5 openat(AT_FDCWD, "/b", O_RDONLY) = 3', end)
     assert process.gaps == ()
-    [process] = text(*begun, line)
+    [process] = text(*begun, line, end)
     assert any(gap in said for said in process.gaps), process.gaps
 
 
@@ -209,6 +217,7 @@ def test_the_working_directory_is_what_the_program_asks_for() -> None:
         '5 openat(AT_FDCWD, "early.txt", O_RDONLY) = 3',
         '5 getcwd("/srv", 4096) = 5',
         '5 openat(AT_FDCWD, "late.txt", O_RDONLY) = 3',
+        "5 close(3) = 0",
     )
     assert used(process, "opened") == {b"/srv/early.txt", b"/srv/late.txt"}
     assert not [gap for gap in process.gaps if "relative" in gap]
@@ -251,6 +260,8 @@ def test_lines_of_a_child_before_the_end_of_the_call_that_made_it_are_relative_t
         '12 newfstatat(3, "looked.txt", {}, 0) = 0',
         "12 +++ exited with 0 +++",
         '11 openat(AT_FDCWD, "last.txt", O_RDONLY) = 6',
+        "11 close(6) = 0",
+        "11 +++ exited with 0 +++",
     ]
     parent, first, second = text(
         '10 execve("/bin/x", ["x"], 0x1) = 0',
@@ -262,6 +273,8 @@ def test_lines_of_a_child_before_the_end_of_the_call_that_made_it_are_relative_t
         *child[:early],
         "10 <... clone resumed>) = 11",
         *child[early:],
+        '10 newfstatat(AT_FDCWD, "/nowhere", 0x1, 0) = -1 ENOENT (No such file or directory)',
+        "10 +++ exited with 0 +++",
     )
     assert used(parent, "listed") == {b"/srv/below"}
     assert used(first, "opened") == {b"/srv/below/inner.txt", b"/srv/near.txt", b"/srv/last.txt"}

@@ -11,7 +11,18 @@ import pytest
 import imgdiff
 from imgdiff.model import Report
 from tests.recordings.made import event, start, write
-from tests.recordings.test_recordings_settle import BASE, LATER, LIBRARY, LOADER, OTHER, SETTINGS, WHOLE, Pair, engine
+from tests.recordings.test_recordings_settle import (
+    BASE,
+    END,
+    LATER,
+    LIBRARY,
+    LOADER,
+    OTHER,
+    SETTINGS,
+    WHOLE,
+    Pair,
+    engine,
+)
 from tests.support.command import PYTHON
 from tests.support.images import Member
 
@@ -145,7 +156,7 @@ def test_a_shell_that_python_started_for_one_known_command_is_its_own(module: Pa
 
 def test_two_runs_in_one_directory(settings: Pair, tmp_path: Path) -> None:
     """A container that was started again: the same host and pids, and strace wrote its log anew."""
-    lines = tuple(line.removeprefix("5 ") for line in WHOLE)
+    lines = tuple(line.removeprefix("5 ") for line in (*WHOLE, END))
     first, again = app(5), {**app(5), "time": start(5)["time"] + 100}
     assert run(settings, tmp_path, [first], strace_5=lines).verdict.outcome == "killed"
     assert run(settings, tmp_path, [first], [again], strace_5=lines).verdict.outcome == "undecided"
@@ -201,3 +212,85 @@ def test_a_python_whose_site_came_late_has_not_seen_all(module: Pair, tmp_path: 
 def test_other_ways_to_a_file_are_seen_in_a_log_of_system_calls(settings: Pair, line: str) -> None:
     assert settings.diff(strace=WHOLE).verdict.outcome == "killed"
     assert settings.diff(strace=(*WHOLE, line)).verdict.outcome != "killed"
+
+
+@pytest.mark.parametrize("end", ["", "5 --- SIGTERM {si_signo=SIGTERM} ---", "4 +++ exited with 0 +++"])
+def test_a_log_that_does_not_tell_the_end_of_a_process_settles_nothing(settings: Pair, end: str) -> None:
+    """It was cut between two lines, was copied while the program ran, or strace ended before it did (or -qq)."""
+    assert settings.diff(strace=WHOLE).verdict.outcome == "killed"
+    assert settings.diff(strace=WHOLE, end="5 +++ killed by SIGKILL +++").verdict.outcome == "killed"
+    assert settings.diff(strace=WHOLE, end=end).verdict.outcome == "undecided"
+
+
+def test_the_end_of_every_program_and_thread_is_asked_for(settings: Pair) -> None:
+    child = ("5 vfork() = 6", '6 execve("/bin/cat", ["cat"], 0x1) = 0')
+    thread = ("5 clone(flags=CLONE_VM|CLONE_THREAD) = 7", '7 openat(AT_FDCWD, "/x", O_RDONLY) = 3')
+    for lines, end in ((child, "6 +++ exited with 0 +++"), (thread, "7 +++ exited with 0 +++")):
+        assert settings.diff(strace=(*WHOLE, *lines, end)).verdict.outcome == "killed"
+        assert settings.diff(strace=(*WHOLE, *lines)).verdict.outcome == "undecided"
+
+
+def test_the_first_process_of_a_container_ends_what_traces_it(settings: Pair, tmp_path: Path) -> None:
+    """... and what was still there then; only a Python is held against what the recorder saw of it."""
+    first = tuple("1" + line.removeprefix("5") for line in WHOLE)
+    child = ("1 vfork() = 6", '6 execve("/bin/cat", ["cat"], 0x1) = 0')
+    assert run(settings, tmp_path, [app(1)], strace_log=first).verdict.outcome == "killed"
+    assert run(settings, tmp_path, [app(1)], strace_log=(*first, *child)).verdict.outcome == "undecided"
+    done = (*first, *child, "6 +++ exited with 0 +++")
+    assert run(settings, tmp_path, [app(1)], strace_log=done).verdict.outcome == "killed"
+
+
+def test_a_log_that_lacks_what_the_recorder_read_is_not_whole(settings: Pair, tmp_path: Path) -> None:
+    """Lines that were filtered (grep, strace -P), or a log of another run under the same pid."""
+    for line in WHOLE:
+        lines = (*(each for each in WHOLE if each != line), END)
+        outcome = run(settings, tmp_path, [app(5)], strace_log=lines).verdict.outcome
+        assert outcome == "undecided", line
+    assert run(settings, tmp_path, [app(5)], strace_log=(*WHOLE, END)).verdict.outcome == "killed"
+
+
+@pytest.mark.parametrize(
+    ("line", "outcome"),
+    [
+        ("5 openat(0xffffff9c, 0x7f3a12345678, 0x80000, 0) = 0x4", "undecided"),  # strace -e raw=all
+        ("5 stat(0x7f3a12345678, 0x7ffc12345678) = 0", "undecided"),
+        ("5 execve(0x7f3a12345678, 0x7ffc12345678, 0x1) = -1 ENOENT (No such file or directory)", "undecided"),
+        ("5 newfstatat(3, 0x7f3a12345678, 0x7ffc12345678, 0x1000) = 0", "undecided"),
+        ('5 rename("/a", 0x7f3a12345678) = 0', "undecided"),
+        ("5 chdir(0x7f3a12345678) = 0", "undecided"),
+        ('5 openat(AT_FDCWD, "/etc/app/sett"..., O_RDONLY) = 4', "undecided"),
+        ("5 access(NULL, F_OK) = -1 EFAULT (Bad address)", "killed"),
+        ("5 stat(0x1, 0x7ffc12345678) = -1 EFAULT (Bad address)", "killed"),
+        ("5 newfstatat(3, NULL, {st_mode=S_IFREG|0644}, AT_EMPTY_PATH) = 0", "killed"),
+        ("5 utimensat(3, NULL, NULL, 0) = 0", "killed"),
+        ('5 openat(AT_FDCWD, "/etc/app/settings.json", O_RDONLY <unfinished ...>', "undecided"),  # and no more of it
+        ("5 read(3,  <unfinished ...>", "killed"),
+    ],
+)
+def test_a_call_whose_path_the_log_does_not_have_leaves_it_open(settings: Pair, line: str, outcome: str) -> None:
+    assert settings.diff(strace=(*WHOLE, line)).verdict.outcome == outcome
+
+
+def test_a_log_of_what_succeeded_alone_settles_nothing(settings: Pair) -> None:
+    """``strace -z``: names that were looked for in vain are not in it."""
+    lines = tuple(line.partition(" = -1")[0] + " = 0" if " = -1" in line else line for line in WHOLE)
+    assert settings.diff(strace=lines).verdict.outcome == "undecided"
+
+
+def test_a_relative_path_is_known_where_the_log_has_calls_on_descriptors(settings: Pair) -> None:
+    """fchdir(2) is no call with a path: ``-e trace=file`` leaves it out."""
+    relative = (*WHOLE[:1], '5 chdir("/srv") = 0', *WHOLE[1:], '5 openat(AT_FDCWD, "app/x", O_RDONLY) = 3')
+    assert settings.diff(strace=relative).verdict.outcome == "undecided"
+    assert settings.diff(strace=(*relative, "5 close(3) = 0")).verdict.outcome == "killed"
+    told = (*WHOLE, '5 openat(AT_FDCWD</srv>, "app/x", O_RDONLY) = 3</srv/app/x>')
+    assert settings.diff(strace=told).verdict.outcome == "killed"
+    moved = (*relative, "5 fchdir(4</etc/app>) = 0", '5 openat(AT_FDCWD, "settings.json", O_RDONLY) = 3')
+    assert settings.diff(strace=moved).verdict.outcome == "stands"
+
+
+def test_the_time_that_a_call_took_is_no_part_of_its_result(settings: Pair) -> None:
+    """``strace -T``."""
+    lines = tuple(f"{line} <0.000012>" for line in WHOLE)
+    assert settings.diff(strace=lines).verdict.outcome == "killed"
+    read = '5 openat(AT_FDCWD, "/etc/app/settings.json", O_RDONLY) = 3 <0.000012>'
+    assert settings.diff(strace=(*lines, read)).verdict.outcome == "stands"
