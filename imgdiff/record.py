@@ -25,6 +25,7 @@ _GRACE: Final = 10.0  # seconds that a program has to end after an interrupt
 _APART: Final = 30.0  # seconds between what an engine and the kernel say of a start, and clocks are set meanwhile
 _MOST_GAPS: Final = 10  # sentences on what could not be seen
 _NAMES: Final = re.compile(r"[A-Za-z0-9_.-]{1,255}")  # of a recording's files; whatever else lies there is none
+_UNDER_WAY: Final = "NOT-WHOLE"  # lies in a recording until all of it is there
 _PYTHON: Final = re.compile(r"(?:.*/)?python[\d.]*")
 
 
@@ -207,10 +208,13 @@ def _end(container: Container, signum: int, say: Callable[[str], object]) -> int
 
 
 def _collect(container: Container, output: Path, say: Callable[[str], object]) -> None:
+    mark = output / _UNDER_WAY  # no format knows it: while it lies there, absence settles nothing
     try:
         for name, content in container.files(recorder.OUT):
-            if _NAMES.fullmatch(name) and name not in (".", ".."):
+            if _NAMES.fullmatch(name) and name not in (".", "..", _UNDER_WAY):
+                mark.write_text("not all of this recording was copied\n")
                 copy(content, output / name)
+        mark.unlink(missing_ok=True)
     except OSError as error:
         raise UsageError(f"the recording can't be written to {str(output)!r}: {error.strerror}") from error
     except KeyboardInterrupt:

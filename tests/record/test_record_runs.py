@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from imgdiff import recordings
 from tests.record.conftest import Engine
 from tests.record.images import NAME, left
 from tests.recorder.recorded import Process, read
@@ -167,6 +168,29 @@ def test_an_interrupt_while_it_is_made_leaves_no_container(
         process.communicate(timeout=60)
     assert process.returncode == -signum
     assert left(dockerd.url) == ("", "")
+
+
+def test_a_recording_that_was_not_copied_whole_says_so(engine: Engine) -> None:
+    """... to whoever reads it later, wherever the copying ended."""
+    code = "open('/imgdiff/out/z.long', 'w').write('x' * (8 << 20))"
+    with holding(engine.url, b"archive?path=%2Fimgdiff%2Fout", behind=4 << 20) as held:
+        own = engine.env
+        env = {name: held.url if value == engine.url else value for name, value in own.items()}
+        command = ("-o", "run", "--entrypoint", "/usr/bin/python3", "--", "-c", code)
+        process = engine.shell.start("record", "--network", "none", A, *command, env=env)
+        assert held.asked.wait(60)
+        deadline = time.monotonic() + 60
+        while not (engine.here / "run" / "z.long").exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        held.go_on.set()
+        process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT
+    recording = recordings.read(str(engine.here / "run"))
+    gaps = [(each.source, gap) for each in recording.processes for gap in each.gaps]
+    assert ("NOT-WHOLE", "it is of no known format") in gaps
 
 
 def test_options_of_docker_run_reach_the_container(engine: Engine, tmp_path: Path) -> None:
