@@ -17,17 +17,16 @@ from typing import Any, NoReturn
 
 import click
 
-from imgdiff import about, interrupts, pipeline, recordings, snapshot
+from imgdiff import about, cli_targets, interrupts, pipeline, snapshot
+from imgdiff import cli_streams as streams
 from imgdiff.cli_options import CacheDirectory
 from imgdiff.cli_record import record_command
 from imgdiff.cli_resolve import resolve_command
 from imgdiff.errors import ImgdiffError, UsageError
 from imgdiff.model import Change
 from imgdiff.reports import EXIT_CODES, FORMATS, View, early, progress, render, safe, summary, transferred
-from imgdiff.sources import registry
 from imgdiff.store import Store
 
-_ENDINGS = {".json": "json", ".md": "markdown", ".markdown": "markdown", ".txt": "terminal"}
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -222,11 +221,11 @@ def diff_command(
 
     Exit codes: 0 identical or killed, 1 stands, 3 undecided, 2 trouble.
     """
-    targets = _targets(formats, outputs)
-    _check_outputs(outputs, (a, b), traces)
+    targets = cli_targets.targets(formats, outputs)
+    cli_targets.check(outputs, (a, b), traces)
     if sys.stdout is None and any(path is None for _, path in targets):
         raise UsageError("the report can't be written to stdout: it is closed", "use -o FILE")
-    if a == b or _same(a, b):
+    if a == b or cli_targets.same(a, b):
         raise UsageError("both references are the same", "name two images, or two tags or digests of one")
     options = pipeline.Options(
         platform=platform,
@@ -247,19 +246,19 @@ def diff_command(
         any_image=trace_any_image,
     )
     gc.disable()  # the process ends soon: to look for cycles among some ten million objects first takes seconds
-    with progress.display(enabled=not quiet and not _dumb() and sys.stderr.isatty()) as shown:
+    with progress.display(enabled=streams.shows_progress(quiet=quiet)) as shown:
         report = pipeline.diff(a, b, options, shown, _say_early if early_list else None)
     gc.freeze()  # nor at the very end
     view = View(only=only, loaded=loaded, verbose=verbose)
     _check_owners(only, {row.name for row in report.owners})
     rendered: list[tuple[Path | None, str, str]] = []
     for format_, path in targets:
-        color = path is None and sys.stdout.isatty() and not _dumb() and not os.environ.get("NO_COLOR")
+        color = path is None and streams.has_color()
         encoding = sys.stdout.encoding if path is None and format_ == "terminal" else "utf-8"  # JSON is UTF-8 anywhere
-        rendered.append((path, encoding, render(report, format_, view, color=color, width=_width(path))))
+        rendered.append((path, encoding, render(report, format_, view, color=color, width=streams.width(path))))
     rendered.sort(key=lambda target: target[0] is None)  # stdout last, when the files are there
     for path, encoding, text in rendered:
-        _write(path, text, encoding)
+        streams.write(path, text, encoding)
     if not quiet and any(path is not None or format_ != "terminal" for format_, path in targets):
         click.echo(summary(report), err=True)
     moved = transferred(report)
@@ -272,130 +271,10 @@ def _say_early(changes: Sequence[Change]) -> None:
     click.echo("\n".join(early.lines(changes)), err=True)
 
 
-def _same(a: str, b: str) -> bool:
-    """Tell whether two references are one image on disk, however its path is spelled, with or without a scheme."""
-    (scheme_a, *place_a), (scheme_b, *place_b) = _place(a), _place(b)
-    return place_a == place_b and (scheme_a == scheme_b or not (scheme_a and scheme_b))
-
-
-def _place(reference: str) -> tuple[str, str, str]:
-    """Return the scheme, canonical path and ``:tag`` or ``@digest`` of a reference to what lies on disk, the full name
-    of one to a registry, and any other one as it is: a bare name can be an older image in an engine. A path that exists
-    wins over a tag, as where images are opened."""
-    scheme, colon, rest = reference.partition(":")
-    for before, text in (("", reference), (scheme, rest if colon else "")):
-        for end in (len(text), *(at for at in (text.rfind("@"), text.rfind(":", 0, text.find("@"))) if at > 0)):
-            path = text[:end]
-            if path and "\0" not in path and os.path.lexists(path):
-                return before, os.path.realpath(path), text[end:]
-    if registry.is_named(reference):
-        return registry.SCHEME, registry.full_name(reference), ""
-    return "named", reference, ""
-
-
-def _targets(formats: tuple[str, ...], outputs: tuple[Path, ...]) -> list[tuple[str, Path | None]]:
-    """Pair formats with files: by a file's ending where that names one of several formats, the rest in order. A format
-    without a file goes to stdout."""
-    if not formats and not outputs:
-        return [("terminal", None)]
-    if not formats:
-        return [(_by_ending(path), path) for path in outputs]
-    if len(outputs) > len(formats):
-        raise UsageError("there are more -o than --format", "give one --format for each file, or none at all")
-    targets: list[tuple[str, Path | None]] = [(format_, None) for format_ in formats]
-    others = []
-    for path in outputs:
-        named = _ENDINGS.get(path.suffix)
-        index = next((i for i, target in enumerate(targets) if target == (named, None)), None)
-        if index is None:
-            others.append(path)
-        else:
-            targets[index] = formats[index], path
-    free = (i for i, (_, path) in enumerate(targets) if path is None)
-    for index, path in zip(free, others, strict=False):
-        targets[index] = formats[index], path
-    if sum(path is None for _, path in targets) > 1:
-        raise UsageError("only one report can go to stdout", "give each further --format a file with -o")
-    return targets
-
-
-def _check_outputs(outputs: tuple[Path, ...], references: tuple[str, ...], traces: tuple[str, ...] = ()) -> None:
-    """Say before the long work what would fail after it, or would write over an image."""
-    targets = [os.path.realpath(path) for path in outputs]
-    regular = [target for target in targets if Path(target).is_file() or not os.path.lexists(target)]
-    if len(set(regular)) < len(regular):
-        raise UsageError("two reports can't go to one file", "give each -o a file of its own")
-    images = [_place(reference)[1] for reference in references]
-    recorded = [os.path.realpath(recordings.split(trace)[1]) for trace in traces]
-    for path, target in zip(outputs, targets, strict=True):
-        if any(target == image or target.startswith(image.rstrip("/") + "/") for image in images if image != "/"):
-            raise UsageError(f"{str(path)!r} is part of an image that is compared", "choose another file with -o")
-        if any(target == trace or target.startswith(trace + "/") for trace in recorded):
-            raise UsageError(f"{str(path)!r} is part of a recording", "choose another file with -o")
-    for path in outputs:
-        if not path.parent.is_dir():
-            raise UsageError(
-                f"{str(path)!r} can't be written: its directory is not there", "make it, or choose another"
-            )
-        if not os.access(path if path.exists() else path.parent, os.W_OK):
-            raise UsageError(f"{str(path)!r} can't be written: permission denied", "choose another file with -o")
-
-
-def _by_ending(path: Path) -> str:
-    if path.suffix not in _ENDINGS:
-        raise UsageError(f"the ending of {str(path)!r} names no format", "add --format terminal, json or markdown")
-    return _ENDINGS[path.suffix]
-
-
 def _check_owners(only: tuple[str, ...], names: set[str]) -> None:
     unknown = [name for name in only if name not in names]
     if unknown:
         raise UsageError(f"no owner is called {unknown[0]!r}", "the table by owner and the JSON report have the names")
-
-
-def _width(path: Path | None) -> int:
-    """Return the columns of a report: what COLUMNS says, else the terminal's, within what a table can bear."""
-    if path is not None:
-        return 100
-    said = os.environ.get("COLUMNS", "")
-    if said.isascii() and said.isdigit():
-        columns = int(said[:6])
-    else:
-        columns = os.get_terminal_size(sys.stdout.fileno()).columns if sys.stdout.isatty() else 0
-    return max(60, min(columns or 80, 200))
-
-
-def _dumb() -> bool:
-    """Tell whether the terminal takes no escape sequences."""
-    return os.environ.get("TERM") == "dumb"
-
-
-def _write(path: Path | None, text: str, encoding: str) -> None:
-    """Write a report whole or not at all: a file appears under its name only when it is complete."""
-    if path is None:
-        try:
-            sys.stdout.buffer.write(text.encode(encoding, "backslashreplace"))
-            sys.stdout.buffer.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as error:
-            _drop_stdout()
-            raise UsageError(f"the report can't be written to stdout: {error.strerror}", "use -o FILE") from error
-        return
-    target = path.resolve()  # a link stays one
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        if target.exists() and not target.is_file():  # /dev/null, a pipe: there is nothing to replace
-            target.write_text(text, encoding="utf-8", errors="backslashreplace")
-            return
-        temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
-        temporary.replace(target)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise UsageError(f"{str(path)!r} can't be written: {error.strerror}", "choose another file with -o") from error
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
 
 
 @cli.group("cache", no_args_is_help=False)  # what is missing is said in one sentence, as everywhere
@@ -488,7 +367,7 @@ def snapshot_command(
 ) -> None:
     """Keep what a later comparison needs of IMAGE in a small file, which then is an image to imgdiff."""
     options = pipeline.Options(platform=platform, cache_dir=cache_dir, cache=not no_cache, jobs=jobs, insecure=insecure)
-    with progress.display(enabled=not quiet and not _dumb() and sys.stderr.isatty()) as shown:
+    with progress.display(enabled=streams.shows_progress(quiet=quiet)) as shown:
         taken = snapshot.take(image, output, options, texts=texts, progress=shown)
     if not quiet:
         parts = [f"{taken.size / taken.plain:.2%} of the image's {taken.plain:,}"] if taken.plain else []
@@ -497,27 +376,15 @@ def snapshot_command(
         click.echo(f"{safe(str(output))}: {taken.size:,} bytes{''.join(f', {part}' for part in parts)}", err=True)
 
 
-def _fill_closed_streams() -> None:
-    """Open what a caller closed (``>&-``): else the next file, of the cache say, would take its number, and what is
-    written to stdout would land in it. That stdout was closed is still known by its being None."""
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
-    if sys.stderr is None:
-        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  for the whole process
-
-
 def main() -> NoReturn:
     """Run the command line; every expected trouble is one sentence on stderr and exit code 2."""
-    _fill_closed_streams()
+    streams.fill_closed()
     interrupts.listen()
     try:
         result = cli.main(standalone_mode=False, prog_name="imgdiff")
         sys.exit(result if isinstance(result, int) else 0)
     except _ClosedPipeError:
-        _drop_stdout()
+        streams.drop_stdout()
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
     except (click.Abort, KeyboardInterrupt) as error:
@@ -536,15 +403,9 @@ def main() -> NoReturn:
         if error.hint:
             click.echo(f"  hint: {safe(error.hint)}", err=True)
     except OSError as error:  # of what no stage opens: stdout that is full, a working directory that is gone
-        _drop_stdout()
+        streams.drop_stdout()
         click.echo(f"imgdiff: {safe(_trouble(error))}", err=True)
     sys.exit(2)
-
-
-def _drop_stdout() -> None:
-    """Send what is buffered nowhere: at exit it would be tried again, and its failure would be the exit code."""
-    if sys.stdout is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _trouble(error: OSError) -> str:

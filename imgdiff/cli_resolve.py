@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from imgdiff import cli_streams as streams
 from imgdiff import lookup, pipeline
 from imgdiff.cli_options import CacheDirectory
 from imgdiff.model import LookupKind
@@ -79,7 +80,7 @@ def resolve_command(
         jobs=jobs,
         insecure=insecure,
     )
-    with progress.display(enabled=not quiet and sys.stderr.isatty()) as shown:
+    with progress.display(enabled=streams.shows_progress(quiet=quiet)) as shown:
         answer = lookup.resolve(image, lookup.Question(name, kinds, loader), options, shown)
     sys.stdout.buffer.write(report.render(answer, format_).encode("utf-8", "backslashreplace"))
     sys.stdout.buffer.flush()
