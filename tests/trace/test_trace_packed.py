@@ -84,3 +84,18 @@ def test_strings_of_their_own_are_enough() -> None:
     assert traced.level(f"{S}/further.py") == "deferred"
     assert traced.level(f"{S}/pkg/deep/inner.py") == "unreached"
     assert not any("Cython" in caveat for caveat in traced.trace.caveats)
+
+
+@pytest.mark.parametrize(
+    ("identifiers", "level"),
+    [
+        (("__pyx_capi__",), "unreached"),  # it calls C functions of a Cython module, as numba does scipy's
+        (("__pyx_capi__", "beside"), "deferred"),
+        (("__pyx_capi__", *MARK), "deferred"),
+        (("__pyx_capi__", "_cython_3_2_8"), "deferred"),
+    ],
+)
+def test_who_looks_for_functions_of_cython_modules_is_none_of_them(identifiers: tuple[str, ...], level: str) -> None:
+    traced = world(identifiers=identifiers)
+    assert traced.level(f"{S}/pkg/beside.py") == level
+    assert any("Cython" in caveat for caveat in traced.trace.caveats) == (identifiers[1:] not in ((), ("beside",)))

@@ -17,6 +17,8 @@ from imgdiff.model import ElfFacts
 from imgdiff.trace.graph.graph import Graph
 
 _MARKS = ("__pyx", "_cython", "cython_")
+# Who calls C functions of Cython's modules looks for them under this name; a module of Cython's has other marks, too.
+_CALLED = "__pyx_capi__"
 _SIGNS = ("__main__", "__name__")  # of a table: every module has them
 _MIN_NAME = 3  # letters of a name that is looked for inside of other text
 _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -24,7 +26,7 @@ _PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 def is_cython(facts: ElfFacts) -> bool:
     """Tell whether Cython made a module."""
-    return any(name.startswith(_MARKS) for name in facts.identifiers)
+    return any(name.startswith(_MARKS) and name != _CALLED for name in facts.identifiers)
 
 
 def tables(facts: ElfFacts) -> list[str]:
