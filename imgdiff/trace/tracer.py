@@ -78,6 +78,7 @@ class Tracer:
         self._unreadable: dict[tuple[bytes, str], list[str]] = {}
         self._unresolved: dict[str, bytes] = {}
         self._places: set[str] = set()
+        self._by_env: set[str] = set()
         self._unbounded: dict[UnresolvedImport, dict[str, None]] = {}
         self._packed: set[str] = set()
         self._bases: dict[int, Reach] = {}
@@ -174,6 +175,7 @@ class Tracer:
         roles: dict[str, Role] = {}
         reached: dict[str, list[Reach]] = {}
         world = self._world(launches)
+        self.maker.points.hear(self._shell_files([*launches, *self.others]))
         self._share(settings, launches)
         for role in self.profile.roles:
             roles[role.name] = self._role(role, settings, launches, world, reached)
@@ -279,8 +281,11 @@ class Tracer:
             self.maker.run_time.inherit(reach, reached.get(role.parent or "", ()))
         starts = {id(setting.graph): setting.launch for setting in reversed(settings)}
         own = len(reaches)
+        above = [reach for each in reached.values() for reach in each]
         while True:
             before = [len(reach.done) for reach in reaches.values()]
+            for reach in reaches.values():  # ENV that one writes is another one's
+                reach.beside = [*above, *(each for each in reaches.values() if each is not reach)]
             for index, (key, reach) in enumerate(list(reaches.items())):
                 feed_interpreter(reach, self.natives.interpreter(reach.graph, starts[key]), self.facts)
                 self._finish(reach, groups, starts[key])
@@ -511,6 +516,16 @@ class Tracer:
             texts.append(("/" + self.cwd.decode("utf-8", "surrogateescape"), "the working directory"))
         return texts
 
+    def _shell_files(self, launches: list[Launch]) -> list[str | None]:
+        """The scripts on the way to a program, and what its shells read at their start; None for what can't be read."""
+        rules = PathRules(common().shell_files)
+        paths = {each.path for launch in launches for each in launch.touched if self.facts.elf(each.path) is None}
+        if any(each.in_shell for each in launches):
+            kinds = ("file", "symlink")
+            paths |= {path for path, each in self.tree.entries.items() if each.type in kinds and rules.match(path)}
+        texts = [self.facts.text(path) for path in sorted(paths) if not self.tree.is_dir(path)]
+        return [None if text is None else text.decode("utf-8", "replace") for text in texts]
+
     def _world(self, launches: Sequence[Launch]) -> World:
         listed = [
             part.strip("/").encode("utf-8", "surrogateescape")
@@ -548,6 +563,8 @@ class Tracer:
                 if unit.top not in reach.standard:
                     self._places.add(f"{show(unit.path or b'')}:{use.line}")
                     self._note_import(role, unit, use, "module", use.name or HOLE)
+            for unit, use in reach.by_env:
+                self._by_env.add(f"{show(unit.place)}:{use.line}")
             for unit, use in reach.ordered_uses():
                 if use.kind == "load-path" and unit.top not in reach.standard and unbounded_path(reach, unit, use):
                     self._note_import(role, unit, use, "file", use.path or HOLE)
@@ -604,6 +621,12 @@ class Tracer:
             self.caveats[
                 "only names that stand in the image were followed where code imports by a name from the command line, "
                 f"ENV or a model's config: {', '.join(places[:_MAX_LINES])}{more}"
+            ] = None
+        if self._by_env:
+            # In full: each is a place where ENV of a run can load what is not called reached.
+            self.caveats[
+                "only entry points that stand in the image were followed where code asks for one by a name from ENV: "
+                + ", ".join(sorted(self._by_env))
             ] = None
         return list(dict.fromkeys(found))
 

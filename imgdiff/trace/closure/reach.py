@@ -76,6 +76,11 @@ class Reach:
         self.asked_data: dict[bytes, object] = {}  # what of a data file was asked for
         self.unread: dict[str, bytes] = {}  # by top-level package ("": beside a script) a data file that was not kept
         self.said_groups: set[str] = set()  # groups of entry points that strings, data or the command line name
+        # What could name a single one of a group: what the command line and ENV hold, and by file the words of data.
+        self.heard: set[str] = set()
+        self.data_words: dict[bytes, tuple[frozenset[str], frozenset[str]]] = {}
+        self.by_env: dict[tuple[Unit, Use], None] = {}  # calls for one that ENV alone names, where others were left out
+        self.beside: list[Reach] = []  # of processes that can start this one's, and of the other ones of its role
         self.every_group: set[str] = set()  # all groups, where code goes through all entry points
         self.tails: set[str] = set()  # what code puts behind the name of a package (".tasks")
         self.fed: list[int] = []  # how many modules and blocks the data files were asked for

@@ -211,6 +211,7 @@ class DataNames:
             reach.read_data[path] = file.files
             self._start(reach, path, file, readers)
             self._points.given(reach, file.dotted | file.single)
+            reach.data_words[path] = file.dotted, file.single
             asked = (loose, anything, pickles, len(reach.tails), len(reach.graph.widened), frozenset(readers))
             if (pickles if file.pickle else anything) and reach.asked_data.get(path) != asked:
                 reach.asked_data[path] = asked
@@ -272,6 +273,7 @@ class DataNames:
         self._points.said(reach, first)
         for text, _ in texts:
             self._points.given(reach, given.names_given(text))
+            reach.heard.add(text)
 
     # Files that strings name ----------------------------------------------------------------------------------------
 
