@@ -109,6 +109,52 @@ def test_directories_that_a_shell_script_takes_from_where_it_runs(
     assert World(files, env=env, **where).level(f"{directory}/dep.py") in ("unreached", "unknown")  # type: ignore[arg-type]  # forwarded
 
 
+@pytest.mark.parametrize(
+    ("argv", "level"),
+    [
+        (("env", "-C", "/opt/own", "python3.12", "-m", "own"), "eager"),
+        (("env", "-C/opt/own", "python3.12", "-m", "own"), "eager"),
+        (("env", "--chdir=/opt/own", "A=b", "python3.12", "-m", "own"), "eager"),
+        (("env", "-C", "/opt", "PYTHONPATH=own", "python3.12", "-m", "own"), "eager"),
+        (("env", "-C", "/opt/own", "--", "python3.12", "-m", "own"), "eager"),
+        (("env", "-C", "/opt/own", "python3.12", "own.py"), "eager"),
+        (("env", "-C", "/opt/own", "./run.sh"), "deferred"),
+        (("env", "-C", "/opt/own", "-S", "python3.12 -m own"), "eager"),
+        (("env", "-C", "/opt/own", "--split-string=python3.12 -m own"), "eager"),
+        (("env", "-vSPYTHONPATH=/opt/own python3.12 -m own"), "eager"),
+        (("tini", "--", "env", "--chdir", "/opt/own", "python3.12", "-m", "own"), "eager"),
+        (("bash", "-c", "exec env -C /opt/own python3.12 -m own"), "deferred"),
+        (("unshare", "--wd", "/opt/own", "python3.12", "-m", "own"), "eager"),
+        (("mpirun", "-np", "2", "-wdir", "/opt/own", "python3.12", "-m", "own"), "eager"),
+        (("su", "user", "-c", "cd /opt/own && python3.12 -m own"), "deferred"),
+        (("su", "--command=cd /opt/own; exec python3.12 -m own", "user"), "deferred"),
+        (("flock", "/tmp/lock", "-c", "PYTHONPATH=/opt/own python3.12 -m own"), "deferred"),
+        (("script", "-qc", "PYTHONPATH=/opt/own python3.12 -m own", "/dev/null"), "deferred"),
+        (("su", "-", "user", "-c", "python3.12 -m home"), "deferred"),
+        (("su", "-c", "exec python3.12 -m home", "-l", "user"), "deferred"),
+        (("bash", "-c", "su - user -c 'python3.12 -m home'"), "deferred"),
+        (("sudo", "-i", "-u", "user", "python3.12", "-m", "home"), "eager"),
+    ],
+)
+def test_a_wrapper_can_say_where_a_program_runs_and_take_shell_code(argv: tuple[str, ...], level: str) -> None:
+    names = ("env", "tini", "unshare", "mpirun", "su", "flock", "script", "sudo")
+    files = {
+        **APP,
+        **SHELL,
+        **{f"usr/bin/{name}": "ELF" for name in names},
+        "opt/own/own.py": "import dep\n",
+        "opt/own/run.sh": "#!/bin/bash\nexec python3.12 -m own\n",
+        "home/user/home.py": "import dep\n",
+        "srv/here.txt": "",
+    }
+    elves = {**SHELL_ELVES, **{f"usr/bin/{name}": ELF for name in names}}
+    world = World(files, argv=argv, elves=elves, links={"bin": "usr/bin"})
+    found = "home/user/home.py" if any("home" in word for word in argv) else "opt/own/own.py"
+    assert world.level(found) in ("eager", level), world.trace.blindspots
+    assert world.level(f"{S}/dep.py") in ("eager", level)
+    assert world.level(f"{S}/never.py") == "unreached"
+
+
 def test_a_program_beside_the_script_that_starts_it() -> None:
     files = {
         **APP,

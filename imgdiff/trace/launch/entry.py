@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 import msgspec
@@ -50,6 +50,8 @@ _WRAPPERS = frozenset(
     b"vtune mpirun mpiexec xvfb-run uv conda micromamba poetry pdm pipenv hatch flock prlimit eatmydata s6-setuidgid "
     b"linux32 linux64 setarch arch xargs busybox".split()
 )
+_LOGIN = frozenset({"-", "-l", "-i", "--login"})  # of su, sudo, runuser
+_SPLIT = re.compile(r"-[0iv]*S(.*)|--split-string(?:=(.*))?", re.DOTALL)
 _SHELL_WORDS = frozenset({"exec", "command", "builtin", "nohup", "time", "then", "do", "else", "!", "{", "("})
 _VALUED = frozenset("WX")  # interpreter options that take a value
 Mode = Literal["module", "script", "code", "stdin"]
@@ -210,20 +212,73 @@ class Follower:
         return []
 
     def _wrapped(self, base: Launch, rest: list[str], depth: int) -> list[Launch]:
-        """Behind a wrapper: the first argument that is a program."""
+        """Behind a wrapper: the first argument that is a program, or shell code behind ``-c`` (``su``, ``flock``). A
+        directory before it can be where that runs (``env -C``, ``unshare --wd``, ``mpirun -wdir``)."""
         env = dict(base.env)
+        places = {base.cwd: None}
         position = rest.index("--") + 1 if "--" in rest else 0
-        for index in range(position, len(rest)):
-            word = rest[index]
+        for index, word in enumerate(rest):
+            split = _SPLIT.fullmatch(word)
             if re.fullmatch(r"[A-Za-z_]\w*=.*", word, re.DOTALL):
                 name, _, value = word.partition("=")
                 env[name] = value
-            elif word in ("-S", "--split-string") and index + 1 < len(rest):
-                words = [*shlex.split(rest[index + 1]), *rest[index + 2 :]]  # of a shebang all are split already
-                return self._wrapped(base, [_expanded(each, env, self.tree) for each in words], depth)
-            elif not word.startswith("-") and self.which(word, env, base.cwd) is not None:
-                return self._behind(base, rest[index:], env, depth)
+            elif split is not None and (split[1] or split[2] or index + 1 < len(rest)):
+                joined = split[1] or split[2]
+                words = _words(joined or rest[index + 1])  # of a shebang all are split already
+                words = [_expanded(each, env, self.tree) for each in (*words, *rest[index + (1 if joined else 2) :])]
+                return self._in_each(base, places, env, words, depth, wrapped=True)
+            elif (code := _code(word, rest[index + 1 :])) is not None:
+                login = not _LOGIN.isdisjoint(rest)
+                command = ["sh", *(["-l"] if login else []), "-c", code]
+                found = self._in_each(base, [*places, *(self._homes(base) if login else ())], env, command, depth)
+                if any(len(each.touched) > len(base.touched) + 1 for each in found):  # more than the shell
+                    return found
+            elif (
+                index >= position
+                and not word.startswith("-")
+                and any(self.which(word, env, place) is not None for place in places)
+            ):
+                homes = () if _LOGIN.isdisjoint(rest[:index]) else self._homes(base)
+                return self._in_each(base, [*places, *homes], env, rest[index:], depth)
+            else:
+                directory = self._directory(word, base.cwd)
+                if directory is not None and len(places) < _MAX_VARIANTS:
+                    places[directory] = None
         return []
+
+    def _homes(self, base: Launch) -> list[bytes]:
+        """Return where a login shell can begin (``su -``, ``sudo -i``)."""
+        names = at_homes("~", base.env, self.tree) + at_homes("~", {}, self.tree)
+        found = (self.tree.resolve(name.encode("utf-8", "surrogateescape")) for name in dict.fromkeys(names))
+        return [each for each in found if each is not None][:_MAX_VARIANTS]
+
+    def _directory(self, word: str, cwd: bytes) -> bytes | None:
+        """Return the directory that a word of a wrapper names: ``DIR``, ``-CDIR``, ``--chdir=DIR``."""
+        value = word
+        if word.startswith("--"):
+            value = word.partition("=")[2]
+        elif word.startswith("-"):
+            value = word[2:]
+        path = self.tree.resolve(value.encode("utf-8", "surrogateescape"), cwd) if value and HOLE not in value else None
+        return path if path is not None and self.tree.is_dir(path) else None
+
+    def _in_each(
+        self,
+        base: Launch,
+        places: Iterable[bytes],
+        env: Mapping[str, str],
+        argv: list[str],
+        depth: int,
+        *,
+        wrapped: bool = False,
+    ) -> list[Launch]:
+        """Return what a command comes to in each directory that it can run in. ``wrapped``: it is a wrapper's words."""
+        found: list[Launch] = []
+        for place in dict.fromkeys(places):
+            here = msgspec.structs.replace(base, env=env, cwd=place)
+            launches = self._wrapped(here, argv, depth) if wrapped else self._behind(here, argv, env, depth)
+            found += [each for each in launches if each not in found]
+        return found
 
     def _behind(
         self, base: Launch, argv: Sequence[str], env: Mapping[str, str], depth: int, sure: bool = True
@@ -513,6 +568,22 @@ def _asks_directory(launches: Sequence[Launch], found: Sequence[tuple[bytes | No
         if start is not None and not (start.mode == "script" and start.target.startswith("/")):
             return True
     return any("/" in words[0] and not words[0].startswith(("/", "~")) for _, words, _ in found)
+
+
+def _code(word: str, after: Sequence[str]) -> str | None:
+    """Return the shell code that an option of a wrapper gives (``su -c``, ``flock FILE -c``, ``script -c``)."""
+    name, equals, value = word.partition("=")
+    if name not in ("-c", "--command", "--session-command", "-qc", "-ec"):
+        return None
+    return value if equals else next(iter(after), None)
+
+
+def _words(text: str) -> list[str]:
+    """Return the words of a text as a shell would split it, roughly where it is none."""
+    try:
+        return shlex.split(text)
+    except ValueError:
+        return text.split()
 
 
 def _expanded(word: str, env: Mapping[str, str], tree: Tree) -> str:
