@@ -231,6 +231,9 @@ def test_c_code_can_set_it() -> None:
     assert extension("other", strings=("zero,one.",)) == ["deferred", "unreached"]
     assert extension("WHICH") == ["deferred", "deferred"]
     assert extension("other", strings=("WHICH=%s",)) == ["deferred", "deferred"]
+    # Strings of Cython's and Rust's stand end to end.
+    assert extension("other", strings=("zeroWHICHmore.",)) == ["deferred", "deferred"]
+    assert extension("other", strings=("__main____name__onetable.",)) == ["deferred", "unreached"]
     assert extension("cython_runtime") == ["deferred", "deferred"]  # its strings can't be read
 
 
@@ -254,6 +257,19 @@ def test_c_code_can_set_it() -> None:
 )
 def test_another_module_can_set_it(other: str, expected: list[str]) -> None:
     files = {**app(f"import other\n{ENV}"), f"{S}/other.py": other}
+    assert levels(World(files, distributions=[PLUG])) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("import os; os.environ['WHICH'] = input()", ["deferred", "deferred"]),
+        ("import os; os.environ['X'] = 'one'", ["deferred", "unreached"]),
+        ("import os; os.environ['X'] = 'zero'", ["unreached", "unreached"]),
+    ],
+)
+def test_a_line_that_runs_when_python_starts_can_set_it(line: str, expected: list[str]) -> None:
+    files = {**app(ENV), f"{S}/x.pth": line + "\n"}
     assert levels(World(files, distributions=[PLUG])) == expected
 
 

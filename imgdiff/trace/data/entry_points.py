@@ -48,11 +48,11 @@ class EntryPoints:
         self._by_env: dict[Unit, dict[int, _Asked]] = {}
         self._wanted: dict[tuple[_Asked, str], Wanted] = {}
         self._unsaid: dict[tuple[int, int], tuple[Reach, Unsaid]] = {}
-        self._read_by_shells: list[str | None] = []
+        self._on_the_way: list[str | None] = []
 
     def hear(self, texts: list[str | None]) -> None:
         """Take note of what shells read at their start, on the way to a program; None for what can't be read."""
-        self._read_by_shells = texts
+        self._on_the_way = texts
 
     def given(self, reach: Reach, words: Iterable[str]) -> None:
         """Note what data, the command line or ENV name; ``words`` as imports spell them."""
@@ -108,7 +108,8 @@ class EntryPoints:
         if asked is None or any(name.casefold() in text.casefold() for text in asked[0].texts):
             return False  # what code makes of these is a piece of them, wherever it cuts
         words = [each.casefold() for each in (name, *asked[0].keys, *asked[0].names)]
-        if any(text is None or any(word in text.casefold() for word in words) for text in self._read_by_shells):
+        lines = self._lines(reach)  # of code that runs when Python starts
+        if any(text is None or any(word in text.casefold() for word in words) for text in (*self._on_the_way, *lines)):
             return False
         wanted = self._wanted.get((asked, group))
         if wanted is None:
@@ -120,6 +121,13 @@ class EntryPoints:
             if self._unsaid[key][1].says(name):
                 return False
         return True
+
+    def _lines(self, reach: Reach) -> list[str | None]:
+        found: list[str | None] = []
+        for path in (*reach.graph.resolver.search.files, *reach.path_files):
+            text = reach.graph.facts.text(path)
+            found.append(None if text is None else text.decode("utf-8", "replace"))
+        return found
 
     def _told(self, reach: Reach, unit: Unit) -> dict[int, _Asked]:
         """The calls of a module whose name ENV alone gives, by line."""

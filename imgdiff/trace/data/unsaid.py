@@ -112,11 +112,15 @@ class Wanted:
         return key, frozenset(name for name, each in self.names.items() if any(map(each.regex.search, found)))
 
     def said_by_library(self, path: bytes, facts: ElfFacts) -> tuple[bool, frozenset[str]]:
-        """Return the same of the strings of an extension module."""
+        """Return the same of the strings of an extension module. Cython and Rust put theirs end to end: there a name is
+        looked for inside of other text."""
         known = self._libraries.get(path)
         if known is None:
-            texts = (*facts.identifiers, *facts.strings)
-            known = self._libraries[path] = self.find(_CONVERSION.sub("\0", text) for text in texts)
+            key, names = self.find(facts.identifiers)
+            together = "\n".join(_CONVERSION.sub("\0", text) for text in facts.strings)
+            key |= any(form in together for each in self.keys for form in each.forms)
+            inside = {name for name, each in self.names.items() if any(form in together for form in each.forms)}
+            known = self._libraries[path] = key, names | inside
         return known
 
     def opens(self, path: bytes, facts: FactSource) -> bool:
