@@ -62,6 +62,7 @@ def function(*lines: str, arguments: str = "") -> str:
         f"class Kind:\n    one = 1\nprint(Kind.one.name)\n{ENV}",
         # The variable may be told to people, and read elsewhere.
         function("n = environ.get('WHICH', 'one')", "print('WHICH is not set')", CALL),
+        function("n = environ.get('WHICH', 'one')", "if not n: raise ValueError(f'WHICH is {n}')", CALL),
         f"print(environ.get('WHICH'), 'one')\n{ENV}",
     ],
 )
@@ -350,6 +351,26 @@ def test_a_process_has_the_env_of_the_one_that_starts_it(boss: str, expected: st
     files = {**app(ENV), f"{S}/boss.py": boss}
     found = World(files, argv=("python3.12", "-m", "boss"), profile=profile, distributions=[PLUG])
     assert [found.level(f"{S}/{name}.py", "child") for name in ("first", "second")] == [expected, expected]
+
+
+def test_code_on_the_command_line_can_set_it() -> None:
+    for code, expected in (
+        ("import app", "unreached"),
+        ("import os; os.environ['WHICH'] = input(); import app", "deferred"),
+        ("import os; os.environ = eval(input()); import app", "deferred"),
+    ):
+        found = World(app(ENV), argv=("python3.12", "-c", code), distributions=[PLUG])
+        assert levels(found) == [expected, expected], code
+
+
+def test_a_module_with_the_name_of_a_standard_one_is_looked_at_too() -> None:
+    files = {
+        **app(f"import stat\n{ENV}"),
+        "srv/stat.py": "import os\nos.environ = eval(input())\n",
+        "srv/x.py": "import app\n",
+    }
+    found = World(files, argv=("python3.12", "/srv/x.py"), distributions=[PLUG])
+    assert levels(found) == ["deferred", "deferred"]
 
 
 def test_a_program_has_the_env_of_the_one_that_starts_it() -> None:

@@ -23,6 +23,7 @@ _PIECES = frozenset({"split", "rsplit", "splitlines"})
 _GETTERS = frozenset({"environ", "getenv"})
 MIN_PIECE = 2  # letters of a string that a name is put together of
 _MIN_ENCODED = 4  # letters of a name that is looked for in other letters
+_TELLS = frozenset({"debug", "info", "warning", "warn", "error", "exception", "critical", "log", "print"})
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _INNER = (*_DEFINITIONS, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -67,7 +68,8 @@ def told_by_env(module: ast.Module, selects: Callable[[ast.Call], bool]) -> dict
 
 def only_reads(module: ast.Module, told: Told) -> bool:
     """Tell whether a module does nothing with the names of these variables of ENV but to read ENV by them, to bind a
-    text to one (``KEY = "KEY"``), and to tell them to people: in docstrings, and in texts with spaces."""
+    text to one (``KEY = "KEY"``), and to tell them to people: in docstrings, and in sentences that are logged, printed
+    or raised."""
     fine = _readings(module)
     bound = [statement for statement in module.body if (found := _bound_text(statement)) and found[0] in told.names]
     if len(bound) > len(told.names):
@@ -113,7 +115,20 @@ def _readings(module: ast.Module) -> set[ast.AST]:
                 found.add(node.slice)
         elif isinstance(node, ast.Expr):
             found.add(node.value)
+            found.update(_sentences(node.value) if isinstance(node.value, ast.Call) else ())
+        elif isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+            found.update(_sentences(node.exc))
     return found
+
+
+def _sentences(call: ast.Call) -> Iterator[ast.AST]:
+    """Yield the texts of several words that a call tells people, which nothing comes back from."""
+    name = last(call.func)
+    if name in _TELLS or name.endswith(("Error", "Exception", "Warning")):
+        for argument in call.args:
+            for each in argument.values if isinstance(argument, ast.JoinedStr) else (argument,):
+                if isinstance(each, ast.Constant) and isinstance(each.value, str) and " " in each.value.strip():
+                    yield each
 
 
 def _says(node: ast.AST, told: Told, keys: frozenset[str]) -> bool:
@@ -121,7 +136,7 @@ def _says(node: ast.AST, told: Told, keys: frozenset[str]) -> bool:
     names = told.names | told.keys
     text = _text_in(node)
     if text is not None:
-        return " " not in text.strip() and any(key in text.casefold() for key in keys)
+        return any(key in text.casefold() for key in keys)
     if isinstance(node, ast.keyword):
         return node.arg in names
     if isinstance(node, ast.Attribute):

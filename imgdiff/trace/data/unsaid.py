@@ -226,7 +226,7 @@ class Unsaid:
                 key, names = self._wanted.said_by_library(unit.path, found)
                 self._any_name |= key
                 self._said |= names
-        elif unit.kind in ("source", "bytecode") and unit.top not in self._reach.standard:
+        elif unit.kind in ("source", "bytecode"):
             self._any_name |= unit.kind == "bytecode" or self._wanted.opens(unit.path, facts)
 
     def _data(self, dotted: frozenset[str], single: frozenset[str]) -> None:
@@ -239,6 +239,7 @@ class Unsaid:
         folded = text.casefold()
         self._said.update(name for name, each in self._wanted.names.items() if each.folded in folded)
         self._any_name |= any(each.regex.search(text) for each in self._wanted.keys) and _SET.fullmatch(text) is None
+        self._any_name |= _PUTS.search(text.encode("utf-8", "surrogateescape")) is not None  # the code of -c
 
 
 def _in_humps(name: str, text: str) -> bool:
