@@ -11,19 +11,24 @@ options of :func:`diff` and the error tree are the public API::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from imgdiff import about
 from imgdiff.errors import ImgdiffError
 
+TYPE_CHECKING = False  # importing typing takes longer than all the rest here, and Ctrl-C could come meanwhile
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
     from imgdiff.model import Change, Report
 
-__version__ = about.VERSION
-
 __all__ = ["ImgdiffError", "__version__", "diff", "render"]
+
+
+def __getattr__(name: str) -> str:
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from imgdiff.about import VERSION
+
+    return VERSION
 
 
 def diff(

@@ -18,6 +18,7 @@ import jsonschema
 import pytest
 
 import imgdiff
+from imgdiff import about
 from imgdiff.pipeline import Options
 from tests.support.command import PYTHON, Ran, Shell, layout
 from tests.support.images import Member, put_json, tar_bytes, write_index, write_layout
@@ -529,6 +530,16 @@ def test_an_interrupt_while_the_parts_are_imported_ends_it_without_a_word() -> N
     process.send_signal(signal.SIGINT)
     assert process.communicate(timeout=60) == (b"", b"")
     assert process.returncode == -signal.SIGINT
+
+
+def test_the_package_itself_is_imported_at_once() -> None:
+    """Nothing is prepared for Ctrl-C before ``main``, and the package comes before that."""
+    code = "import sys; before = set(sys.modules); import imgdiff; print(*sorted(set(sys.modules) - before))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["imgdiff", "imgdiff.errors"]
+    assert imgdiff.__version__ == about.VERSION
+    with pytest.raises(AttributeError, match="has no attribute 'nope'"):
+        getattr(imgdiff, "nope")  # noqa: B009
 
 
 def test_all_that_the_command_line_can_ask_for_can_be_asked_for_from_python() -> None:
