@@ -536,7 +536,7 @@ def test_the_package_itself_is_imported_at_once() -> None:
     """Nothing is prepared for Ctrl-C before ``main``, and the package comes before that."""
     code = "import sys; before = set(sys.modules); import imgdiff; print(*sorted(set(sys.modules) - before))"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.split() == ["imgdiff", "imgdiff.errors"]
+    assert ran.stdout.split() == ["__future__", "imgdiff", "imgdiff.errors"]
     assert imgdiff.__version__ == about.VERSION
     with pytest.raises(AttributeError, match="has no attribute 'nope'"):
         getattr(imgdiff, "nope")  # noqa: B009

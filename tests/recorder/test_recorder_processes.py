@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from imgdiff import recordings
 from imgdiff.recorder import MOUNTED
 from tests.recorder.recorded import Process, Recorded, Stage, pythons, read
 
 MODULES = {f"m{number}.py": f"def call():\n    return {number}\n" for number in range(6)}
+
+
+SIZE = "size = os.path.getsize(f'{out}/{os.listdir(out)[0]}')"
 
 
 def executed(process: Process) -> set[str]:
@@ -390,6 +395,29 @@ def test_a_full_disk_is_noted_when_there_is_room_again(stage: Stage) -> None:
     assert (ran.out, ran.err) == ("still going\n", "")
     assert {f"f{number}.py" for number in range(200)} <= ran.first.names("exec")
     assert ran.first.notes() == []  # all that waited was written in the end
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1, 1))",
+        "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (size + 30,) * 2)",  # a part of a line fits
+        "import os; os.seteuid(65534); os.closerange(3, 4096)",
+    ],
+)
+def test_a_recording_whose_lines_could_never_be_written_does_not_look_whole(stage: Stage, before: str) -> None:
+    if "seteuid" in before:
+        if os.geteuid():
+            pytest.skip("root alone can change its user")
+        stage.out.chmod(0o777)
+        for place in stage.out.parents[:3]:
+            place.chmod(0o755)
+    stage.write(MODULES)
+    ran = stage.program(f"import os; out = os.environ['IMGDIFF_RECORD']\n{SIZE}\n{before}\nimport m1\n")
+    assert ran.err == ""
+    assert not any(name == "m1.py" for each in ran.processes for name in each.names("exec"))
+    recording = recordings.read(str(stage.out))
+    assert [gap for process in recording.processes for gap in process.gaps]
 
 
 def test_a_directory_that_is_not_there_or_comes_later(stage: Stage) -> None:

@@ -76,13 +76,29 @@ class Output:
             except OSError as error:
                 self._trouble = str(error.strerror)
                 if attempt or error.errno != _BAD_NUMBER:
+                    self._spoil()
                     return False
                 continue
-            self._cut = done < len(data) and not self._taken_back(done)
             if done < len(data):
                 self._trouble = "the disk took a part of a line"
-            return done == len(data)
+                self._cut = not self._taken_back(done) or self._cut
+                self._spoil()
+                return False
+            self._cut = False
+            return True
         return False
+
+    def _spoil(self) -> None:
+        """Take the end of the last line away, or make a file that is none, where a line could not be written: it may
+        never be, and what is there would look whole. Neither takes room; the next write puts the end back."""
+        try:
+            if not self.is_open():
+                posix.close(opened(self.path + ".lost", _O_WRITE, 0o644))
+            elif self._length and not self._cut:
+                posix.ftruncate(self.fd, self._length - 1)
+                self._cut = True
+        except OSError:
+            return
 
     def _taken_back(self, done: int) -> bool:
         """Take back the part of a line that a nearly full disk took; else the next one begins on a line of its own."""
