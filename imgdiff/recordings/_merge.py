@@ -91,18 +91,20 @@ def _whole(processes: Processes) -> Processes:
     that live until then. What the recorder saw of those was read by the recorder in the same process, each file by the
     name that it is told by, and the log has that.
     """
-    logs: dict[tuple[str, int | None], list[RecordedProcess]] = {}
+    named: dict[tuple[str, int | None], set[bytes]] = {}
+    ended = set()
     for each in processes:
         if each.calls is not None:
-            logs.setdefault((each.place, each.pid), []).append(each)
-    named = {key: {file.path for each in own for file in each.files} for key, own in logs.items()}
+            named.setdefault((each.place, each.pid), set()).update(file.path for file in each.files)
+            if each.ended not in (None, "replaced"):
+                ended.add((each.place, each.pid))
     recorded = {(each.place, each.pid) for each in processes if each.python is not None}
     found: Processes = []
     for each in processes:
         key = each.place, each.pid
         gap = None
-        if each.calls is not None and not any(one.ended for one in logs[key] if one.ended != "replaced"):
-            first = each.pid == 1 or (key in recorded and (each.place, 1) in logs)
+        if each.calls is not None and key not in ended:
+            first = each.pid == 1 or (key in recorded and (each.place, 1) in named)
             gap = None if first else "the log does not tell its end: it is cut, or its process went on"
         elif each.python is not None and key in named:
             lost = {file.path for file in each.files if file.digest is not None} - named[key]
