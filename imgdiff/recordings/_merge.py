@@ -89,11 +89,14 @@ def _whole(processes: Processes) -> Processes:
 
     Each process has its end in it, but for the first one of a container, with which what traces it ends, and for those
     that live until then. What the recorder saw of those was read by the recorder in the same process, each file by the
-    name that it is told by, and the log has that.
+    name that it is told by, and the log has that. The loader's log tells of each program that the log has to begin.
     """
     named: dict[tuple[str, int | None], set[bytes]] = {}
     ended = set()
+    began: dict[tuple[str, int | None], int] = {}  # programs that the loader tells of more than the log
     for each in processes:
+        execs = int(each.start == "exec") if each.calls is not None else 0
+        began[each.place, each.pid] = began.get((each.place, each.pid), 0) + len(each.programs) - execs
         if each.calls is not None:
             named.setdefault((each.place, each.pid), set()).update(file.path for file in each.files)
             if each.ended not in (None, "replaced"):
@@ -106,6 +109,8 @@ def _whole(processes: Processes) -> Processes:
         if each.calls is not None and key not in ended:
             first = each.pid == 1 or (key in recorded and (each.place, 1) in named)
             gap = None if first else "the log does not tell its end: it is cut, or its process went on"
+        elif each.calls is not None and began[key] > 0:
+            gap = "the loader began a program in it of which the log of system calls does not tell"
         elif each.python is not None and key in named:
             lost = {file.path for file in each.files if file.digest is not None} - named[key]
             gap = f"the log of system calls lacks {len(lost):,} files that it is known to have read" if lost else None

@@ -247,6 +247,16 @@ def test_a_log_that_lacks_what_the_recorder_read_is_not_whole(settings: Pair, tm
     assert run(settings, tmp_path, [app(5)], strace_log=(*WHOLE, END)).verdict.outcome == "killed"
 
 
+def test_a_log_that_lacks_the_beginning_of_a_program_is_not_whole(settings: Pair, tmp_path: Path) -> None:
+    """``strace -ff``: the file of one process was cut at its head; the loader tells that it began a program."""
+    parent = (*(line.removeprefix("5 ") for line in WHOLE), "vfork() = 6", END.removeprefix("5 "))
+    child = ('execve("/bin/cat", ["cat"], 0x1) = 0', 'openat(AT_FDCWD, "/x", O_RDONLY) = 3', "+++ exited with 0 +++")
+    loader = ("     6:\tinitialize program: cat",)
+    for lines, outcome in ((child, "killed"), (child[1:], "undecided")):
+        logs = {"strace_5": parent, "strace_6": lines, "ld_6": loader}
+        assert run(settings, tmp_path, [app(5)], **logs).verdict.outcome == outcome
+
+
 @pytest.mark.parametrize(
     ("line", "outcome"),
     [
