@@ -83,6 +83,7 @@ class Tracer:
         self._packed: set[str] = set()
         self._bases: dict[int, Reach] = {}
         self.others: list[Launch] = []  # what the way from the entry starts that is no Python
+        self.steps: list[Launch] = []  # other Pythons on the way: ``python patch.py && exec vllm serve``
         self.blindspots: list[Blindspot] = list(self.maker.blindspots)
 
     # The entry ------------------------------------------------------------------------------------------------------
@@ -99,6 +100,7 @@ class Tracer:
         if fitting or (found and (self.entry is not None or not self.profile.entries)):
             self._say_entry(argv)
             self.chosen = True
+            self.steps = [launch for launch in found if fitting and launch not in fitting]
             return fitting or found
         if not self.profile.entries:
             if argv and not found:
@@ -163,7 +165,7 @@ class Tracer:
         launches = self.launches()
         self.maker.words = frozenset(
             word
-            for each in (*launches, *self.others)
+            for each in (*launches, *self.others, *self.steps)
             for text in (*each.argv, *(each.python.arguments if each.python else ()), *each.texts, *each.env.values())
             for word in (text, *_OPTION.findall(text))  # scripts put options from ENV and their own text on the line
         )
@@ -207,7 +209,7 @@ class Tracer:
     def _leave_open(self, launches: list[Launch]) -> None:
         """Where shell code on the way computes what it starts, nothing is known not to be loaded."""
         names = tuple(role.name for role in self.profile.roles)
-        for reason in dict.fromkeys(each for launch in (*launches, *self.others) for each in launch.open):
+        for reason in dict.fromkeys(each for launch in (*launches, *self.others, *self.steps) for each in launch.open):
             self.blindspots.append(Blindspot(ENTRY, reason, None, self.side, names))
 
     def _lead_nowhere(self, launches: list[Launch]) -> None:
@@ -282,6 +284,7 @@ class Tracer:
         starts = {id(setting.graph): setting.launch for setting in reversed(settings)}
         own = len(reaches)
         above = [reach for each in reached.values() for reach in each]
+        self._steps(reaches, starts, roots)
         while True:
             before = [len(reach.done) for reach in reaches.values()]
             for reach in reaches.values():  # ENV that one writes is another one's
@@ -299,7 +302,7 @@ class Tracer:
             for unit, why in reach.entry_points.items():
                 roots.setdefault(unit, ("entry-point", why))
         reached[role.name] = list(reaches.values())
-        everything = [*launches, *(each for each in self.others if each not in launches)]
+        everything = [*launches, *(each for each in (*self.others, *self.steps) if each not in launches)]
         native = self.natives.close(list(reaches.values()), [starts[key] for key in reaches], everything)
         files = native.files
         for path, loaded in self._files(everything, list(reaches.values())).items():
@@ -350,6 +353,25 @@ class Tracer:
             self.maker.finish(reach, groups)
             if before == (len(reach.level), len(reach.done)):
                 return
+
+    def _steps(self, reaches: dict[int, Reach], starts: dict[int, Launch], roots: dict[Unit, Root]) -> None:
+        """Other Pythons that the entry starts on the way to the engine can change what it loads, or start it."""
+        for launch in self.steps:
+            setting = self.maker.setting(launch)
+            if setting is None or setting.main is None:
+                continue
+            graph = setting.graph
+            reach = reaches.get(id(graph))
+            if reach is None:
+                reach = reaches[id(graph)] = Reach(graph, self.maker.standard(graph))
+                starts[id(graph)] = launch
+                for name in self.maker.startup_names(module=False):
+                    found = graph.unit(name)
+                    if found is not None:
+                        reach.add(found)
+                        roots.setdefault(found, ("root", "runs when Python starts"))
+            roots.setdefault(setting.main, ("program", "the entry starts it on the way to the engine"))
+            reach.run_main(setting.main)
 
     def _children(
         self,

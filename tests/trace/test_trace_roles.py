@@ -115,6 +115,36 @@ def test_under_fork_what_the_parent_ran_is_deferred_unless_it_only_binds_names()
 
 
 @pytest.mark.parametrize(
+    ("code", "argv"),
+    [
+        ("python3.12 /opt/patch.py\nexec vllm serve m", ("/opt/start.sh",)),
+        ("python3.12 /opt/patch.py && vllm serve m &\nwait", ("/opt/start.sh",)),
+        ("cd /opt\npython3.12 -m patch\nexec vllm serve m", ("/opt/start.sh",)),
+        ("python3.12 -c 'import sys; sys.path.append(\"/opt\"); import helper'\nvllm serve m", ("/opt/start.sh",)),
+        ("", ("/opt/bin/otel", "vllm", "serve", "m")),
+        ("", ("/opt/bin/otel", "--exporter", "none", "/usr/bin/vllm", "serve", "m")),
+    ],
+)
+def test_another_python_on_the_way_to_the_engine_can_change_what_it_loads(code: str, argv: tuple[str, ...]) -> None:
+    """... by patching a file, or by what it sets for the engine: a killed verdict left it out."""
+    more = {
+        "usr/bin/bash": "ELF",
+        "opt/start.sh": f"#!/usr/bin/bash\n{code}\n",
+        "opt/patch.py": "import helper\n",
+        "opt/helper.py": "import deeper\n",
+        "opt/deeper.py": "",
+        "opt/other.py": "",
+        "opt/bin/otel": "#!/usr/bin/python3.12\nimport sys\nsys.path.append('/opt')\nimport helper\n",
+    }
+    image = World({**TREE, **more}, argv=argv, env=SPAWN, profile=VLLM, elves={"usr/bin/bash": ElfFacts(62, 64)})
+    for role in ("engine-core", "worker", "api-server"):
+        assert {image.level(f"opt/{name}.py", role) for name in ("helper", "deeper")} == {"deferred"}
+        assert image.level("opt/other.py", role) in ("unreached", "unknown")
+    assert level(image, "v1/engine/core", "engine-core") == "eager"
+    assert level(image, "middleware", "engine-core") == "dormant"
+
+
+@pytest.mark.parametrize(
     ("arguments", "inside"),
     [
         ((), True),
