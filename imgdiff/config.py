@@ -57,9 +57,12 @@ def compare_configs(
         *_env(_variables(a.env), _variables(b.env), rules),
         *_argv("entrypoint", a.entrypoint, b.entrypoint),
         *_argv("cmd", a.cmd, b.cmd),
-        *_plain("user", a.user, b.user, "another user may read other files"),
+        *(_plain("user", a.user, b.user, "another user may read other files") if _other_user(a, b) else ()),
         *_plain(
-            "working_dir", a.working_dir or "/", b.working_dir or "/", "relative names and `python -m` start there"
+            "working_dir",
+            _directory(a.working_dir),
+            _directory(b.working_dir),
+            "relative names and `python -m` start there",
         ),
         *_fields(a.raw, b.raw),
     )
@@ -119,6 +122,16 @@ def _argv(field: ConfigField, a: tuple[str, ...], b: tuple[str, ...]) -> Iterato
         reason,
         shown_a != list(a) or shown_b != list(b),
     )
+
+
+def _other_user(a: ImageConfig, b: ImageConfig) -> bool:
+    """An engine starts root where no user is named (OCI image-spec, config.md, ``User``)."""
+    return (a.user or "0") != (b.user or "0")
+
+
+def _directory(path: str) -> str:
+    """Return a working directory as getcwd(3) gives it, whichever way it is spelled; ``..`` can lead through a link."""
+    return "/" + "/".join(part for part in path.split("/") if part not in ("", "."))
 
 
 def _plain(field: ConfigField, a: str, b: str, reason: str) -> Iterator[ConfigChange]:

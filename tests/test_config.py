@@ -91,6 +91,15 @@ def test_a_changed_command_line_stands() -> None:
     assert changes["cmd", None].bears == "stands"
 
 
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [("", "/"), ("/srv", "/srv/"), ("/srv", "//srv/./"), ("srv", "/srv")],
+)
+def test_the_same_directory_spelled_otherwise_is_no_difference(one: str, other: str) -> None:
+    assert not compare(config(working_dir=one, user=""), config(working_dir=other, user="0"))
+    assert compare(config(working_dir=one), config(working_dir=other + "/..", user="00"))
+
+
 def test_user_and_working_directory_are_undecided_and_an_empty_one_is_the_root() -> None:
     changes = compare(config(user="0", working_dir=""), config(user="1000", working_dir="/"))
     assert {key: change.bears for key, change in changes.items()} == {("user", None): "undecided"}

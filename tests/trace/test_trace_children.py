@@ -129,3 +129,28 @@ def test_a_relative_name_in_a_package_that_the_same_module_names(code: str) -> N
     found = world(code)
     assert found.level(f"{S}/jobs/one.py") == "deferred"
     assert found.level(f"{S}/jobs/two.py") == "unreached"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import os\nos.environ['PYTHONPATH'] = os.path.dirname(os.path.abspath(__file__))\n",
+        "import os\nfrom os.path import dirname\ndef run():\n    os.environ['PYTHONPATH'] = dirname(__file__)\nrun()\n",
+        "import os\nos.environ.update(PYTHONPATH=os.path.dirname(__file__))\nos.environ['PYTHONPATH']\n",
+        "import os\nos.environ['PYTHONPATH'] = '/opt/auto'\n",
+        "import subprocess\nsubprocess.run('PYTHONPATH=/opt/auto python3.12 -m jobs.two', shell=True)\n",
+    ],
+)
+@pytest.mark.parametrize("name", ["sitecustomize.py", "usercustomize/__init__.py"])
+def test_what_site_imports_from_a_pythonpath_that_code_sets_is_reached(code: str, name: str) -> None:
+    """As ``opentelemetry-instrument`` goes about it: no code imports the module by name."""
+    found = world(
+        "import auto\n",
+        {**site({"auto/__init__.py": code}), f"{S}/auto/{name}": "import dep\n", f"opt/auto/{name}": ""},
+    )
+    own = f"{S}/auto/{name}" if "__file__" in code else f"opt/auto/{name}"
+    assert found.level(own) in ("eager", "deferred")
+    if own.startswith(S):
+        assert found.level(f"{S}/dep.py") in ("eager", "deferred")
+    plain = world("import auto\n", {**site({"auto/__init__.py": ""}), f"{S}/auto/{name}": "", f"opt/auto/{name}": ""})
+    assert plain.level(own) == "unreached"

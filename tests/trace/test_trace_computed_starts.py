@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from imgdiff.model import ElfFacts
-from tests.trace.world import SITE, World, site
+from imgdiff.model import ElfFacts, Environment
+from tests.trace.world import PYTHON, SITE, STDLIB, World, site
 
 S = SITE.decode()
 ELF = ElfFacts(62, 64)
@@ -192,3 +192,61 @@ def test_a_shell_script_that_python_starts_steers_what_it_starts(code: str) -> N
     found = world(("python3.12", "/srv/starter.py"), "", (), **starter)
     assert found.level("alt/dep.py") in ("eager", "deferred")
     assert found.level("alt/app.py") in ("eager", "deferred")
+
+
+RUNNERS = {
+    "work/.venv/lib/python3.12/site-packages/dep.py": "",
+    "work/.venv/lib/python3.12/site-packages/idle.py": "",
+    "work/.venv/bin/serve": "#!/work/.venv/bin/python\nimport dep\n",
+    "work/main.py": "import dep\n",
+    "work/sub/x": "",
+    "conda/envs/other/lib/python3.12/site-packages/dep.py": "",
+    "usr/bin/uv": "ELF",
+    "usr/bin/micromamba": "ELF",
+    "usr/bin/poetry": "#!/usr/bin/python3.12\n",
+    "usr/bin/conda": "#!/usr/bin/python3.12\n",
+}
+WORK, OTHER = b"work/.venv", b"conda/envs/other"
+
+
+@pytest.mark.parametrize(
+    ("argv", "cwd", "prefix"),
+    [
+        (("uv", "run", "serve"), "/work", WORK),
+        (("uv", "run", "--no-sync", "--extra", "cpu", "serve", "--port", "1"), "/work", WORK),
+        (("uv", "run", "--", "python", "main.py"), "/work", WORK),
+        (("uv", "run", "main.py"), "/work", WORK),
+        (("uv", "run", "-m", "main"), "/work", WORK),
+        (("uv", "run", "serve"), "/work/sub", WORK),
+        (("uv", "run", "--directory", "/work", "main.py"), "/", WORK),
+        (("uv", "run", "--directory=/work", "python", "-m", "main"), "/", WORK),
+        (("poetry", "run", "serve"), "/work", WORK),
+        (("poetry", "run", "python", "main.py"), "/work", WORK),
+        (("sh", "-c", "exec uv run --no-sync python main.py"), "/work", WORK),
+        (("conda", "run", "-n", "other", "python", "/work/main.py"), "/", OTHER),
+        (("conda", "run", "--no-capture-output", "-p", "/conda/envs/other", "python", "/work/main.py"), "/", OTHER),
+        (("micromamba", "run", "--name=other", "python", "-m", "main"), "/work", OTHER),
+    ],
+)
+def test_a_runner_starts_its_command_in_an_environment_of_its_own(
+    argv: tuple[str, ...], cwd: str, prefix: bytes
+) -> None:
+    """... which need not be on PATH; uv 0.13 was run so."""
+    places = [(each, each + b"/lib/python3.12/site-packages") for each in (WORK, OTHER)]
+    links = {f"{each.decode()}/bin/python": "/usr/bin/python3.12" for each, _ in places}
+    found = World(
+        {**FILES, **RUNNERS},
+        argv=argv,
+        env=("PATH=/usr/bin",),
+        cwd=cwd,
+        elves={**ELVES, "usr/bin/uv": ELF, "usr/bin/micromamba": ELF},
+        links={"bin": "usr/bin", **links},
+        environments=[
+            Environment(b"usr", b"usr", PYTHON, "3.12", STDLIB, (SITE,)),
+            *(Environment(each, b"usr", PYTHON, "3.12", STDLIB, (own,), False) for each, own in places),
+        ],
+    )
+    assert found.level((prefix + b"/lib/python3.12/site-packages/dep.py").decode()) == "eager"
+    if prefix == OTHER:  # an option names it
+        assert found.level("work/.venv/lib/python3.12/site-packages/dep.py") in ("unreached", "unknown")
+    assert found.level("work/.venv/lib/python3.12/site-packages/idle.py") in ("unreached", "unknown")

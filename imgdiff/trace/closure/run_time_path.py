@@ -39,6 +39,7 @@ BUILT_IN = LINKED | {
     "math", "cmath", "select", "zlib", "array", "binascii", "fcntl", "grp", "resource", "spwd", "syslog", "termios",
     "unicodedata", "mmap", "pyexpat", "audioop", "readline", "_tokenize", "_typing",
 }  # fmt: skip
+_CUSTOMIZE = (b"sitecustomize", b"usercustomize")
 _FINDERS = frozenset({"meta_path", "path_hooks"})
 _ADDS = re.compile(r"sys\s*\.\s*path\b|addsitedir")
 # Methods that change which directory comes first, and how a text says that it is sys.path whose they are.
@@ -145,7 +146,7 @@ class RunTimePath:
         for text in directories:
             found = self._tree.resolve(text.encode("utf-8", "surrogateescape"))
             if found is not None and self._tree.is_dir(found):
-                self._add(reach, found, Added(unit, use.line, use.function, front=True))
+                self._for_children(reach, found, Added(unit, use.line, use.function, front=True))
 
     def extend(self, reach: Reach) -> None:
         """Add to a closure what its code imports from directories that its code adds."""
@@ -267,8 +268,8 @@ class RunTimePath:
                 self._loose(reach, unit, scope.line, scope.qualname or None, None)
         for scope in block.scopes if "PYTHONPATH" in block.refs else ():
             if "PYTHONPATH" in scope.strings:
-                self._near(reach, Added(unit, scope.line, scope.qualname or None, front=True))
-
+                own = "__file__" in block.refs
+                self._near(reach, Added(unit, scope.line, scope.qualname or None, front=True), own=own)
         for scope in block.scopes if "path" in block.refs and not _REORDERS.isdisjoint(block.refs) else ():
             if {"sys", "path"} <= scope.names and not _REORDERS.isdisjoint(scope.names) and self._reorders(unit):
                 added = Added(unit, scope.line, scope.qualname or None, front=True)
@@ -280,12 +281,23 @@ class RunTimePath:
         text = self._text(unit.path) if unit.path is not None and unit.path.endswith(b".py") else None
         return text is None or _REORDERED.search(text) is not None
 
-    def _near(self, reach: Reach, added: Added) -> None:
-        """Add the directories that are named in the same function."""
-        for text in self._texts_of(added.unit, added.function):
-            for path in self._folded(text, added.unit):
-                if path and self._tree.is_dir(path):
-                    self._add(reach, path, added)
+    def _near(self, reach: Reach, added: Added, *, own: bool = False) -> None:
+        """Add the directories that are named in the same function, and the module's ``own``: children look there."""
+        found = [path for text in self._texts_of(added.unit, added.function) for path in self._folded(text, added.unit)]
+        if own and added.unit.path is not None:
+            found.append(added.unit.path.rpartition(b"/")[0])
+        for path in found:
+            if path and self._tree.is_dir(path):
+                self._for_children(reach, path, added)
+
+    def _for_children(self, reach: Reach, directory: bytes, added: Added) -> None:
+        """Add a directory to the path of those who are started: ``site`` imports two names there by itself."""
+        self._add(reach, directory, added)
+        for name in _CUSTOMIZE:
+            for path in (directory + b"/" + name + b".py", directory + b"/" + name + b"/__init__.py"):
+                found = self._tree.resolve(path)
+                if found is not None and self._tree.get(found) is not None:
+                    self._lead(reach, added.unit, reach.graph.unit_at(found), added.line, added.function)
 
     def _program(self, reach: Reach, unit: Unit, use: Use) -> None:
         """A Python script that is started by path has its own directory first on its path."""

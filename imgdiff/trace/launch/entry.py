@@ -26,6 +26,7 @@ from imgdiff.starting import DEFAULT_PATH
 from imgdiff.trace.launch.computed import candidates, sentence
 from imgdiff.trace.launch.directories import surely_entered
 from imgdiff.trace.launch.places import at_homes, own_place
+from imgdiff.trace.launch.runners import RUNNERS, chosen, commands, directories, inside
 from imgdiff.trace.launch.sourced import SetBy, Shell, Touched
 from imgdiff.trace.launch.startup import read_at_start
 
@@ -47,7 +48,7 @@ _PYTHON = re.compile(rb"(?:python|pypy)(?:\d+(?:\.\d+)*)?t?")
 _WRAPPERS = frozenset(
     b"tini tini-static dumb-init catatonit docker-init env numactl taskset nice ionice chrt stdbuf timeout setpriv "
     b"setsid gosu su-exec sudo runuser nohup time catchsegv unshare capsh strace ltrace gdb valgrind perf nsys ncu "
-    b"vtune mpirun mpiexec xvfb-run uv conda micromamba poetry pdm pipenv hatch flock prlimit eatmydata s6-setuidgid "
+    b"vtune mpirun mpiexec xvfb-run flock prlimit eatmydata s6-setuidgid "
     b"linux32 linux64 setarch arch xargs busybox".split()
 )
 _LOGIN = frozenset({"-", "-l", "-i", "--login"})  # of su, sudo, runuser
@@ -191,6 +192,8 @@ class Follower:
         if any(_PYTHON.fullmatch(name) for name in names):
             start = self._python(found, argv[1:])
             return [msgspec.structs.replace(base, python=start), *self._handed(base, start, depth)]
+        if names & RUNNERS:
+            return self._run_inside(base, argv[1:], depth) or [base]
         behind = self._wrapped(base, argv[1:], depth)
         if names & _WRAPPERS:
             return behind or [base]
@@ -198,6 +201,8 @@ class Follower:
 
     def _handed(self, base: Launch, start: PythonStart, depth: int) -> list[Launch]:
         """What a Python program can start that its arguments name: ``opentelemetry-instrument python app.py``."""
+        if start.target.rpartition("/")[2].encode("utf-8", "surrogateescape") in RUNNERS:
+            return self._run_inside(base, start.arguments, depth)
         for index, word in enumerate(start.arguments):
             if word.startswith("-") or HOLE in word:
                 continue
@@ -305,6 +310,19 @@ class Follower:
             set_by=tuple(dict.fromkeys((*base.set_by, *inner.set_by))),
             open=tuple(dict.fromkeys((*base.open, *inner.open))),
         )
+
+    def _run_inside(self, base: Launch, words: Sequence[str], depth: int) -> list[Launch]:
+        """What a runner starts (``uv run``), in each environment that it can mean: the first word that is a program."""
+        named = (each.encode("utf-8", "surrogateescape") for each in directories(words))
+        places = [base.cwd, *(self.tree.resolve(each, base.cwd) for each in named)]
+        launches: list[Launch] = []
+        for prefix in (None, *chosen(words, self.attribution.environments)):
+            env = base.env if prefix is None else inside(base.env, prefix)
+            for cwd in (each for each in dict.fromkeys(places) if each is not None):
+                here = msgspec.structs.replace(base, cwd=cwd)
+                found = (self._behind(here, argv, env, depth, sure=False) for argv in commands(words))
+                launches += [each for each in next(filter(None, found), []) if each not in launches]
+        return launches
 
     def _python(self, invoked: bytes, rest: list[str]) -> PythonStart:
         flags: set[str] = set()
@@ -470,7 +488,7 @@ class Follower:
                         if launch not in launches:
                             launches.append(launch)
         for by, one in computed:
-            self._computed(base, by, one, found, depth, launches)
+            self._computed(base, by, one, found, depth, launches, frozenset(each.path for each in sourced))
         return launches or [base]
 
     def _computed(
@@ -481,13 +499,17 @@ class Follower:
         found: Sequence[tuple[bytes | None, Sequence[str], int]],
         depth: int,
         launches: list[Launch],
+        sourced: frozenset[bytes],
     ) -> None:
-        """Add what a computed name of a program can be. Where it can be anything, every launch says so."""
+        """Add what a computed name of a program can be. Where it can be anything, every launch says so, unless a
+        program of a distribution's package computes it (``lsb_release``): it starts no engine."""
         if computed.kind == "source":
             return  # the shell has read what it can be
         files = candidates(computed, self.tree, base.cwd, script, base.env)
         if files is None:
             if computed.kind == "directory" and not _asks_directory(launches, found):
+                return
+            if script is not None and script not in sourced and self._packaged(script):
                 return
             note = sentence(computed, script)
             launches[:] = [
@@ -507,6 +529,11 @@ class Follower:
                 for launch in self._behind(base, argv, base.env, depth, sure=False):
                     if launch not in launches:
                         launches.append(launch)
+
+    def _packaged(self, path: bytes) -> bool:
+        """Tell whether a file belongs to a package of the image's distribution."""
+        claims = self.attribution.claims.get(path, ())
+        return any(self.attribution.owners[claim.owner].kind in ("dpkg", "rpm") for claim in claims)
 
     def _open_to_all(self, directory: bytes) -> bool:
         """Tell whether every user can enter a directory."""
