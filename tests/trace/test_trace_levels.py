@@ -256,6 +256,26 @@ def test_a_directory_on_the_way_to_a_named_file_may_be_felt() -> None:
     assert [world.level(path) for path in ("data", "data/deep", "data/else")] == ["unknown", "unknown", "unreached"]
 
 
+@pytest.mark.parametrize(
+    ("path", "argv"),
+    [
+        ("root/.cache/huggingface/hub/f", ("python3.12", "-m", "app")),
+        ("home/me/.triton/cache/k.cubin", ("python3.12", "-m", "app")),
+        ("home/me/.bashrc", ("bash", "-c", "exec python3.12 -m app")),
+    ],
+)
+def test_every_directory_on_the_way_to_what_may_be_read_may_be_felt(path: str, argv: tuple[str, ...]) -> None:
+    """A lost execute bit of any of them bars the way: it was answered identical."""
+    world = World(
+        {**app(), path: "x", "srv/none/f": "x", "usr/bin/bash": "ELF"}, argv=argv, elves={"usr/bin/bash": ELF}
+    )
+    above = path.rpartition("/")[0]
+    while above:
+        assert world.level(above) == "unknown", above
+        above = above.rpartition("/")[0]
+    assert world.level("srv/none") == "unreached"
+
+
 def test_a_file_in_the_home_directory_is_named_by_its_tilde() -> None:
     world = World(
         {**app("OPEN = '~/.foorc', '~/settings'\n"), "root/.foorc": "", "home/x/settings": "", "root/.bar": ""}

@@ -230,7 +230,8 @@ class Role:
             return Evidence("unknown", note=f"it lies where files are read at run time: {rule.reason}")
         entry = self.world.tree.get(path)
         if entry is not None and entry.type == "dir":  # its mode opens or bars the way to what lies below
-            return self._leading(path) or self._data(path, code=False) or self._named(path, code=False)
+            found = self._leading(path) or self._data(path, code=False) or self._named(path, code=False)
+            return found or self._above(path)
         code = self.world.is_code(path) if like is None else _code_by_name(path)
         return (
             self._data(path, code)
@@ -270,6 +271,17 @@ class Role:
                 break
             directory = directory.rpartition(b"/")[0]
         return None
+
+    def _above(self, directory: bytes) -> Evidence | None:
+        """A directory leads to what may be read below it, wherever that is known from (compile caches, rc files)."""
+        best: tuple[Level, bytes] | None = None
+        for entry in self.world.tree.walk(directory):
+            level: Level = "unreached" if entry.type == "dir" else self._static(entry.path).level
+            if _RANK[level] >= _RANK["unknown"]:
+                return Evidence("unknown", note=f"it leads to {show(entry.path)}")
+            if level == "dormant" and best is None:
+                best = level, entry.path
+        return None if best is None else Evidence(best[0], note=f"it leads to {show(best[1])}")
 
     def _leading(self, path: bytes) -> Evidence | None:
         found = self.further.names().leading(path)
