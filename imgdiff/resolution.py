@@ -5,7 +5,8 @@ Pure. A file whose bytes changed under one name is a change, not a resolution; h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Literal
 
 from imgdiff.model import (
     LEVELS,
@@ -14,6 +15,7 @@ from imgdiff.model import (
     Level,
     ResolutionChange,
     Resolved,
+    RoleTrace,
     Trace,
     Tree,
 )
@@ -25,8 +27,12 @@ def compare_resolution(
     trace_a: Trace,
     trace_b: Trace,
     paired: Iterable[tuple[bytes, bytes]] = (),
+    stays: Callable[[bytes], bool] = lambda _: False,
 ) -> tuple[ResolutionChange, ...]:
     """Return every module, library and program name that a role reaches in both images and that resolves differently.
+
+    ``stays`` tells of a path whether both images have the same file there: a name that leads to it in one image, and
+    that is asked for and leads to nothing in the other, is a difference, too, which no change of a file shows.
 
     ``paired`` are the (a, b) paths that the comparison holds for one file under two names; a name that leads to the
     two ends of such a pair has moved with its file, whose bytes are judged as a change.
@@ -37,6 +43,7 @@ def compare_resolution(
         role_a, role_b = trace_a.roles[role], trace_b.roles[role]
         found.extend(_names("module", role, role_a.modules, role_b.modules, same_file))
         found.extend(_names("library", role, role_a.libraries, role_b.libraries, same_file))
+        found.extend(_lost(role, role_a, role_b, stays))
     return tuple(found)
 
 
@@ -54,6 +61,20 @@ def _names(
             continue
         level = min(level_a, level_b, key=_STRENGTH.__getitem__)
         yield ResolutionChange("module" if kind == "module" else "library", name, role, level, resolved_a, resolved_b)
+
+
+def _lost(role: str, a: RoleTrace, b: RoleTrace, stays: Callable[[bytes], bool]) -> Iterator[ResolutionChange]:
+    """Names of one image that the other asks for in vain, although the file is there as well."""
+    kinds: tuple[Literal["module", "library"], ...] = ("module", "library")
+    for kind in kinds:
+        names_a, names_b = (each.modules if kind == "module" else each.libraries for each in (a, b))
+        for name in sorted(names_a.keys() ^ names_b.keys()):
+            level, resolved = names_a[name] if name in names_a else names_b[name]
+            asked = (b if name in names_a else a).misses(name) if stays(resolved.path) else None
+            if asked is not None:
+                strongest = min(level, asked, key=_STRENGTH.__getitem__)
+                ends = (resolved, None) if name in names_a else (None, resolved)
+                yield ResolutionChange(kind, name, role, strongest, *ends)
 
 
 def _same(a: Resolved, b: Resolved) -> bool:

@@ -108,6 +108,10 @@ class RoleTrace(Protocol):
         ``other`` just as well: a file that moved from one to the other is not found as before. None if nothing
         does."""
 
+    def misses(self, name: str) -> Level | None:
+        """Return the level at which reached code asks for a module or library of this name, which nothing gives here;
+        None where none does."""
+
     def asks_version(self, distribution: str) -> tuple[Hop, ...]:
         """Return the places in reached code (path, line) that ask for a distribution's version (importlib.metadata,
         ``__version__`` of its packages)."""

@@ -122,8 +122,13 @@ def resolved_otherwise(
 ) -> tuple[ResolutionChange, ...]:
     """Return what is found elsewhere in b than in a: modules, libraries, distributions, and which of two forms runs."""
     paired = [(x.path_a, x.path_b) for x in changes if x.path_a is not None and x.path_b is not None]
+
+    def stays(path: bytes) -> bool:
+        left, right = a.tree.get(path), b.tree.get(path)
+        return left is not None and right is not None and left.type == right.type and left.digest == right.digest
+
     return (
-        *resolution.compare_resolution(trace_a, trace_b, paired),
+        *resolution.compare_resolution(trace_a, trace_b, paired, stays),
         *resolution.compare_distributions(a.attribution, a.tree, trace_a, b.attribution, b.tree, trace_b),
         *_switched(a, trace_a, b, trace_b, switched),
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from imgdiff.model import ElfFacts, ResolutionChange
+from imgdiff.model import ElfFacts, Environment, ResolutionChange
 from imgdiff.resolution import compare_resolution
 from tests.trace.library_image import LOADER
 from tests.trace.test_ld_cache import new_cache
@@ -267,3 +267,74 @@ def test_a_line_that_may_not_run_hides_no_program() -> None:
     assert made.level("usr/bin/tool") in ("eager", "deferred")
     assert made.level("usr/lib/python3.12/json.py") == "eager"
     assert made.level(f"{S}/pkg/core.py") == "eager"
+
+
+VENV = {
+    "opt/venv/lib/python3.12/site-packages/lone.py": "",
+    "opt/base/lib/python3.12/os.py": "",
+    "opt/base/bin/python3.12": "ELF",
+    **site({"app.py": ""}),
+}
+
+
+def test_a_name_that_leads_to_nothing_any_more_is_a_difference_where_its_file_stays() -> None:
+    """No change of a file shows it: the link to the interpreter is turned, with the same bytes at both ends."""
+    environments = [
+        Environment(b"opt/base", b"opt/base", b"opt/base/bin/python3.12", "3.12", b"opt/base/lib/python3.12", ()),
+        Environment(
+            b"opt/venv",
+            b"opt/base",
+            b"opt/base/bin/python3.12",
+            "3.12",
+            b"opt/base/lib/python3.12",
+            (b"opt/venv/lib/python3.12/site-packages",),
+            False,
+        ),
+    ]
+
+    def world(target: str) -> World:
+        return World(
+            VENV,
+            argv=("py", "-c", "import lone, gone"),
+            env=("PATH=/opt/bin",),
+            links={"opt/bin/py": target, "opt/bin/python3": target, "opt/venv/bin/python": "/opt/base/bin/python3.12"},
+            elves={"opt/base/bin/python3.12": ElfFacts(62, 64)},
+            environments=environments,
+        )
+
+    inside, outside = world("/opt/venv/bin/python"), world("/opt/base/bin/python3.12")
+    for a, b, ends in ((inside, outside, (True, False)), (outside, inside, (False, True))):
+        found = compare_resolution(a.trace, b.trace, stays=lambda path: path.endswith(b"lone.py"))
+        assert [(each.name, each.level, (each.a is not None, each.b is not None)) for each in found] == [
+            ("lone", "eager", ends)
+        ]
+    assert not compare_resolution(inside.trace, outside.trace)  # what is no more there shows as a removed file
+    assert not compare_resolution(inside.trace, inside.trace, stays=lambda _: True)
+
+
+def test_a_copy_of_an_interpreter_finds_the_standard_library_above_it() -> None:
+    """CPython's getpath looks upwards from the copy: a link that becomes a file leads to other packages."""
+    environments = [
+        Environment(prefix, prefix, prefix + b"/bin/python3.12", "3.12", prefix + b"/lib/python3.12", (own,))
+        for prefix, own in ((b"opt/base", b"opt/base/lib/python3.12/site-packages"), (b"usr", SITE))
+    ]
+    files = {
+        **VENV,
+        "opt/base/lib/python3.12/site-packages/app.py": "",
+        "usr/local/bin/x": "",
+    }
+
+    def world(more: Mapping[str, bytes | str], links: Mapping[str, str]) -> World:
+        program = ElfFacts(62, 64)
+        return World(
+            {**files, **more},
+            argv=("python3.12", "-c", "import app"),
+            env=("PATH=/usr/local/bin",),
+            links=links,
+            elves={"opt/base/bin/python3.12": program, **dict.fromkeys(more, program)},
+            environments=environments,
+        )
+
+    link = world({}, {"usr/local/bin/python3.12": "/opt/base/bin/python3.12"})
+    copy = world({"usr/local/bin/python3.12": "ELF"}, {})
+    assert differences(link, copy)["module", "app"] == ("opt/base/lib/python3.12/site-packages/app.py", f"{S}/app.py")

@@ -468,6 +468,14 @@ class Role:
         ]
         return bool(eager) and all(eager)
 
+    # Names ----------------------------------------------------------------------------------------------------------
+
+    def misses(self, name: str) -> Level | None:
+        """Return the level at which reached code asks for a module or library of this name, which nothing gives."""
+        if name in self.libraries or any(closed.named(name) for closed in self.closures):
+            return None
+        return _LEVEL.get(max(self.further.missing().get(name, 0), self.wanted_libraries.get(name, 0)))
+
     # Versions -------------------------------------------------------------------------------------------------------
 
     def asks_version(self, distribution: str) -> tuple[Hop, ...]:

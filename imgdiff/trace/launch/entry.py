@@ -154,9 +154,25 @@ class Follower:
         exact = [each for each in environments if each.executable == binary and each.prefix == each.base]
         if exact:
             return exact[0]
+        above = self._above(binary or invoked)
+        if above is not None:
+            return above
         version = re.search(rb"(\d+\.\d+)", (binary or invoked).rpartition(b"/")[2])
         same = [each for each in environments if version and each.version == version[1].decode()]
         return next(iter(same or environments), None)
+
+    def _above(self, binary: bytes) -> Environment | None:
+        """The environment of a copy of an interpreter: it looks for its standard library in ``lib`` of the directory
+        above its own, and so on upwards (CPython's Modules/getpath.py)."""
+        found = re.search(rb"(\d+\.\d+)", binary.rpartition(b"/")[2])
+        directory = binary.rpartition(b"/")[0]
+        while directory:
+            directory = directory.rpartition(b"/")[0]
+            here = [each for each in self.attribution.environments if each.prefix == each.base == directory]
+            fitting = [each for each in here if found is None or each.version == found[1].decode()]
+            if fitting:
+                return fitting[0]
+        return None
 
     # Following ------------------------------------------------------------------------------------------------------
 

@@ -76,6 +76,10 @@ class RecordedRoleTrace:
         """Return the evidence that something reached names this absolute path, and not the other just as well."""
         return self.static.placed(path, other)
 
+    def misses(self, name: str) -> Level | None:
+        """Return the level at which reached code asks for a name that nothing gives here."""
+        return self.static.misses(name)
+
     def asks_version(self, distribution: str) -> tuple[Hop, ...]:
         """Return the places in reached code that ask for a distribution's version."""
         return self.static.asks_version(distribution)
