@@ -124,6 +124,8 @@ def test_directories_that_a_shell_script_takes_from_where_it_runs(
         (("env", "-vSPYTHONPATH=/opt/own python3.12 -m own"), "eager"),
         (("tini", "--", "env", "--chdir", "/opt/own", "python3.12", "-m", "own"), "eager"),
         (("bash", "-c", "exec env -C /opt/own python3.12 -m own"), "deferred"),
+        (("start-stop-daemon", "-S", "-d", "/opt/own", "-x", "/usr/bin/python3.12", "--", "-m", "own"), "eager"),
+        (("start-stop-daemon", "--chdir=/opt/own", "--exec=/usr/bin/python3.12", "--", "own.py"), "eager"),
         (("unshare", "--wd", "/opt/own", "python3.12", "-m", "own"), "eager"),
         (("mpirun", "-np", "2", "-wdir", "/opt/own", "python3.12", "-m", "own"), "eager"),
         (("su", "user", "-c", "cd /opt/own && python3.12 -m own"), "deferred"),
@@ -137,7 +139,7 @@ def test_directories_that_a_shell_script_takes_from_where_it_runs(
     ],
 )
 def test_a_wrapper_can_say_where_a_program_runs_and_take_shell_code(argv: tuple[str, ...], level: str) -> None:
-    names = ("env", "tini", "unshare", "mpirun", "su", "flock", "script", "sudo")
+    names = ("start-stop-daemon", "env", "tini", "unshare", "mpirun", "su", "flock", "script", "sudo")
     files = {
         **APP,
         **SHELL,

@@ -52,6 +52,7 @@ _WRAPPERS = frozenset(
     b"linux32 linux64 setarch arch xargs busybox".split()
 )
 _LOGIN = frozenset({"-", "-l", "-i", "--login"})  # of su, sudo, runuser
+_STARTS = frozenset({"-x", "--exec", "-a", "--startas"})
 _SPLIT = re.compile(r"-[0iv]*S(.*)|--split-string(?:=(.*))?", re.DOTALL)
 _SHELL_WORDS = frozenset({"exec", "command", "builtin", "nohup", "time", "then", "do", "else", "!", "{", "("})
 _VALUED = frozenset("WX")  # interpreter options that take a value
@@ -254,6 +255,8 @@ class Follower:
                 found = self._in_each(base, [*places, *(self._homes(base) if login else ())], env, command, depth)
                 if any(len(each.touched) > len(base.touched) + 1 for each in found):  # more than the shell
                     return found
+            elif index < position and (program := _started(rest, index)) and self.which(program, env, base.cwd):
+                return self._in_each(base, places, env, [program, *rest[position:]], depth)
             elif (
                 index >= position
                 and not word.startswith("-")
@@ -611,6 +614,14 @@ def _asks_directory(launches: Sequence[Launch], found: Sequence[tuple[bytes | No
         if start is not None and not (start.mode == "script" and start.target.startswith("/")):
             return True
     return any("/" in words[0] and not words[0].startswith(("/", "~")) for _, words, _ in found)
+
+
+def _started(words: Sequence[str], index: int) -> str | None:
+    """Return the program of ``start-stop-daemon --exec PROGRAM -- ARGUMENTS``, if a word names it."""
+    name, equals, value = words[index].partition("=")
+    if equals and name in _STARTS:
+        return value
+    return words[index] if index and words[index - 1] in _STARTS else None
 
 
 def _code(word: str, after: Sequence[str]) -> str | None:
