@@ -278,7 +278,7 @@ VENV = {
 
 
 def test_a_name_that_leads_to_nothing_any_more_is_a_difference_where_its_file_stays() -> None:
-    """No change of a file shows it: the link to the interpreter is turned, with the same bytes at both ends."""
+    """No change of a file shows it: the link to the environment is turned, with the same interpreter in both."""
     environments = [
         Environment(b"opt/base", b"opt/base", b"opt/base/bin/python3.12", "3.12", b"opt/base/lib/python3.12", ()),
         Environment(
@@ -295,14 +295,18 @@ def test_a_name_that_leads_to_nothing_any_more_is_a_difference_where_its_file_st
     def world(target: str) -> World:
         return World(
             VENV,
-            argv=("py", "-c", "import lone, gone"),
-            env=("PATH=/opt/bin",),
-            links={"opt/bin/py": target, "opt/bin/python3": target, "opt/venv/bin/python": "/opt/base/bin/python3.12"},
+            argv=("python", "-c", "import lone, gone"),
+            env=("PATH=/opt/env/bin",),
+            links={
+                "opt/env": target,
+                "opt/base/bin/python": "python3.12",
+                "opt/venv/bin/python": "/opt/base/bin/python3.12",
+            },
             elves={"opt/base/bin/python3.12": ElfFacts(62, 64)},
             environments=environments,
         )
 
-    inside, outside = world("/opt/venv/bin/python"), world("/opt/base/bin/python3.12")
+    inside, outside = world("/opt/venv"), world("/opt/base")
     for a, b, ends in ((inside, outside, (True, False)), (outside, inside, (False, True))):
         found = compare_resolution(a.trace, b.trace, stays=lambda path: path.endswith(b"lone.py"))
         assert [(each.name, each.level, (each.a is not None, each.b is not None)) for each in found] == [

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from imgdiff.model import ElfFacts, Environment
@@ -324,6 +328,42 @@ def test_a_venv_is_known_by_the_name_of_its_interpreter() -> None:
     assert world.level("opt/venv/bin/app-script") == "eager"
     assert world.level("opt/venv/bin/python") == "eager"
     assert world.level("opt/venv/pyvenv.cfg") == "eager"
+
+
+# A name of a virtual environment's interpreter that leads to it over links: as it is called, and what is a link.
+LINKED = {
+    "a link to the interpreter": ("/usr/local/bin/python", {"usr/local/bin/python": "/opt/venv/bin/python"}),
+    "a link to its bin": ("/usr/local/venv-bin/python", {"usr/local/venv-bin": "/opt/venv/bin"}),
+    "a link to the environment": ("/srv/env/bin/python", {"srv/env": "/opt/venv"}),
+    "a link beside it": ("/opt/venv/bin/python3", {"opt/venv/bin/python3": "python"}),
+}
+
+
+@pytest.mark.parametrize(("called", "links"), LINKED.values(), ids=LINKED)
+def test_a_venv_that_is_reached_over_links_is_one_where_cpython_says_so(
+    called: str, links: dict[str, str], tmp_path: Path
+) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "opt/venv"], check=True)
+    for name, target in links.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        if not (tmp_path / name).is_symlink():
+            (tmp_path / name).symlink_to(f"{tmp_path}{target}" if target.startswith("/") else target)
+    asked = [f"{tmp_path}{called}", "-c", "import sys; print(sys.prefix != sys.base_prefix)"]
+    is_venv = subprocess.run(asked, check=True, capture_output=True, text=True).stdout == "True\n"
+    files = {
+        **site({"app.py": "import dep\n", "dep.py": ""}),
+        "opt/venv/pyvenv.cfg": "home = /usr/bin\n",
+        "opt/venv/lib/python3.12/site-packages/app.py": "import dep\n",
+        "opt/venv/lib/python3.12/site-packages/dep.py": "",
+    }
+    environments = [
+        Environment(b"usr", b"usr", PYTHON, "3.12", STDLIB, (SITE,)),
+        Environment(b"opt/venv", b"usr", PYTHON, "3.12", STDLIB, (b"opt/venv/lib/python3.12/site-packages",), False),
+    ]
+    links = {"opt/venv/bin/python": "/usr/bin/python3.12", **links}
+    world = World(files, argv=(called, "-m", "app"), links=links, environments=environments)
+    assert (world.level("opt/venv/lib/python3.12/site-packages/dep.py") == "eager") is is_venv
+    assert (world.level(f"{S}/dep.py") == "eager") is not is_venv
 
 
 @pytest.mark.parametrize(

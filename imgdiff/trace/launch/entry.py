@@ -130,27 +130,14 @@ class Follower:
         return None
 
     def environment(self, invoked: bytes) -> Environment | None:
-        """Return the environment of an interpreter by the name under which it is started (PEP 405: ``pyvenv.cfg``
-        beside or above it decides)."""
+        """Return the environment of an interpreter by the name under which it is started: ``pyvenv.cfg`` beside or
+        above that name decides (PEP 405). CPython follows no link to it (Modules/getpath.py): a link to a virtual
+        environment's interpreter, or to its ``bin``, starts the interpreter below."""
         environments = self.attribution.environments
-        here: bytes | None = invoked
-        for _ in range(8):
-            if here is None:
-                break
-            directory = self.tree.resolve(here.rpartition(b"/")[0])
-            prefix = None if directory is None else directory.rpartition(b"/")[0]
-            for environment in environments:
-                if environment.prefix == prefix and environment.prefix != environment.base:
-                    return environment
-            entry = (
-                self.tree.get((directory + b"/" if directory else b"") + here.rpartition(b"/")[2])
-                if directory is not None
-                else None
-            )
-            if entry is None or entry.type != "symlink" or not entry.link_target:
-                break
-            target = entry.link_target
-            here = target.strip(b"/") if target.startswith(b"/") else entry.path.rpartition(b"/")[0] + b"/" + target
+        prefix = self.tree.resolve(invoked.rpartition(b"/")[0].rpartition(b"/")[0])
+        for environment in environments:
+            if environment.prefix == prefix and environment.prefix != environment.base:
+                return environment
         binary = self.tree.resolve(invoked)
         exact = [each for each in environments if each.executable == binary and each.prefix == each.base]
         if exact:
