@@ -55,6 +55,7 @@ _EXECS = frozenset((b"execve", b"execveat"))
 _FORKS = frozenset((b"clone", b"clone3", b"fork", b"vfork"))
 # Links that lead anywhere (proc(5)): what stands behind one is the name of another file.
 _MAGIC = re.compile(rb"/proc/(self|thread-self|\d+)/(?:task/\d+/)?(root|cwd|fd/(\d+))(/.*)?", re.DOTALL)
+_ONE_ONLY = re.compile(rb'", \.\.\.\)')  # as our own tracer writes a call of two paths: the first is looked for
 _COPIES = frozenset((b"dup", b"dup2", b"dup3", b"fcntl", b"fcntl64"))
 _ELSEWHERE: Mapping[bytes, str] = {
     b"chroot": "it changed its root directory",
@@ -237,7 +238,7 @@ class _Log:
         if name not in _NAMING:
             return False
         texts = list(_STRING.finditer(rest))
-        wanted = 2 if name in _TWO else 1
+        wanted = 2 if name in _TWO and not _ONE_ONLY.search(rest) else 1
         if any(each[2] is not None for each in texts[:wanted]):
             return True
         return len(texts) < wanted and b"NULL" not in rest and b"EFAULT" not in rest and _UNFINISHED not in rest

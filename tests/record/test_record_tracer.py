@@ -172,7 +172,7 @@ def test_it_sees_what_strace_sees(tracer: Path, tmp_path: Path, way: tuple[str, 
     assert [process.gaps for process in found if process.gaps] == []
     assert all(process.coverage == {"syscalls"} for process in found)
     first, shell = sorted((x for x in found if x.parent is None), key=lambda x: x.executable == "/bin/sh")
-    assert (first.start, first.ended, shell.start, shell.ended) == ("exec", None, "exec", "exited with 9")
+    assert (first.start, first.ended, shell.start, shell.ended) == ("exec", "replaced", "exec", "exited with 9")
     assert {child.how for child in first.children} == {"fork", "replace"}
     others = [process for process in found if process.parent == first.pid]
     assert sorted((process.start, process.ended or "") for process in others) == [
