@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -22,6 +22,7 @@ from imgdiff.model import (
 from imgdiff.trace.closure.reach import EAGER, Reach, Roots
 from imgdiff.trace.closure.run_time_path import RunTimePath
 from imgdiff.trace.data.entry_points import EntryPoints
+from imgdiff.trace.evidence.chains import Root
 from imgdiff.trace.finder.resolver import Found, Resolver
 from imgdiff.trace.finder.search_path import SearchPath, build_search_path
 from imgdiff.trace.graph.blocks import Unit
@@ -180,30 +181,30 @@ class Maker:
         roots.names.update(self._interpreter_names(graph))
         return roots
 
-    def startup_names(self, *, module: bool) -> tuple[str, ...]:
-        """Return the modules that every interpreter imports at its start (and those of ``-m``)."""
-        return (*_STARTUP, *_MODULE_STARTUP) if module else _STARTUP
+    def begins(self, graph: Graph, *, module: bool) -> Iterator[tuple[Unit, Root]]:
+        """Yield what every interpreter imports at its start (and for ``-m`` and ``-c``), and what ``.pth`` lines do."""
+        yield from self._named(graph, (*_STARTUP, *_MODULE_STARTUP) if module else _STARTUP)
+        for startup in graph.resolver.search.startup:
+            unit = graph.unit(startup.module)
+            if unit is not None:
+                where = f"line {startup.hop.line} of /{startup.hop.path.decode('utf-8', 'backslashreplace')}"
+                yield unit, ("pth", where)
 
     def _startup(
         self, roots: Roots, graph: Graph, start: PythonStart, role: ProfileRole, methods: Sequence[str]
     ) -> None:
-        names = list(_STARTUP)
-        if start.mode != "script" and role.parent is None:
-            names += _MODULE_STARTUP
         if role.parent is not None:
-            names += _SPAWN_STARTUP if "spawn" in methods else ()
+            names: tuple[str, ...] = _SPAWN_STARTUP if "spawn" in methods else ()
             names += _FORKSERVER_STARTUP if "forkserver" in methods else ()
+            roots.eager.update(self._named(graph, names))
+        roots.eager.update(self.begins(graph, module=start.mode != "script" and role.parent is None))
+
+    @staticmethod
+    def _named(graph: Graph, names: Iterable[str]) -> Iterator[tuple[Unit, Root]]:
         for name in names:
             unit = graph.unit(name)
             if unit is not None:
-                roots.eager[unit] = ("root", "runs when Python starts")
-        for startup in graph.resolver.search.startup:
-            unit = graph.unit(startup.module)
-            if unit is not None:
-                roots.eager[unit] = (
-                    "pth",
-                    f"line {startup.hop.line} of /{startup.hop.path.decode('utf-8', 'backslashreplace')}",
-                )
+                yield unit, ("root", "runs when Python starts")
 
     def _groups(self, roots: Roots, graph: Graph, role: ProfileRole, source: ProfileRole) -> None:
         for group in source.roots:

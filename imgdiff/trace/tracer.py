@@ -39,6 +39,7 @@ from imgdiff.trace.evidence.world import World
 from imgdiff.trace.graph.blocks import Unit, fill
 from imgdiff.trace.graph.calls import Use
 from imgdiff.trace.graph.children import child_module
+from imgdiff.trace.graph.graph import Graph
 from imgdiff.trace.launch.entry import Follower, Launch, PythonStart, environment_of, python_names, split_entry
 from imgdiff.trace.libraries.natives import Native, Natives, feed_interpreter, feed_libraries
 from imgdiff.trace.paths import show
@@ -361,17 +362,30 @@ class Tracer:
             if setting is None or setting.main is None:
                 continue
             graph = setting.graph
-            reach = reaches.get(id(graph))
-            if reach is None:
-                reach = reaches[id(graph)] = Reach(graph, self.maker.standard(graph))
-                starts[id(graph)] = launch
-                for name in self.maker.startup_names(module=False):
-                    found = graph.unit(name)
-                    if found is not None:
-                        reach.add(found)
-                        roots.setdefault(found, ("root", "runs when Python starts"))
+            module = launch.python is not None and launch.python.mode != "script"
+            reach = self._begun(graph, launch, module, reaches, starts, roots)
             roots.setdefault(setting.main, ("program", "the entry starts it on the way to the engine"))
             reach.run_main(setting.main)
+
+    def _begun(
+        self,
+        graph: Graph,
+        launch: Launch,
+        module: bool,
+        reaches: dict[int, Reach],
+        starts: dict[int, Launch],
+        roots: dict[Unit, Root],
+    ) -> Reach:
+        """Return the closure of another Python that is started, with what that imports at its start."""
+        reach = reaches.get(id(graph))
+        if reach is None:
+            reach = reaches[id(graph)] = Reach(graph, self.maker.standard(graph))
+            starts[id(graph)] = launch
+        for unit, why in self.maker.begins(graph, module=module):
+            if unit not in reach.level:
+                reach.add(unit)
+                roots.setdefault(unit, why)
+        return reach
 
     def _children(
         self,
@@ -389,15 +403,7 @@ class Tracer:
             main = None if graph is None else main_of(graph, start.target)
             if graph is None or main is None:
                 continue
-            child = reaches.get(id(graph))
-            if child is None:
-                child = reaches[id(graph)] = Reach(graph, self.maker.standard(graph))
-                starts[id(graph)] = by
-                for name in self.maker.startup_names(module=True):
-                    found = graph.unit(name)
-                    if found is not None:
-                        child.add(found)
-                        roots.setdefault(found, ("root", "runs when Python starts"))
+            child = self._begun(graph, by, True, reaches, starts, roots)
             if child is reach:
                 reach.extra.append((unit, (main, "program", use.line, use.function)))
             else:

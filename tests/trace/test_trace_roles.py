@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from imgdiff.engines import load_profiles
-from imgdiff.model import Distribution, ElfFacts, Profile
-from tests.trace.world import SITE, World, site
+from imgdiff.model import Distribution, ElfFacts, Environment, Profile
+from tests.trace.world import PYTHON, SITE, STDLIB, World, site
 
 S = SITE.decode()
 VLLM = next(profile for profile in load_profiles() if profile.name == "vllm")
@@ -142,6 +142,42 @@ def test_another_python_on_the_way_to_the_engine_can_change_what_it_loads(code: 
         assert image.level("opt/other.py", role) in ("unreached", "unknown")
     assert level(image, "v1/engine/core", "engine-core") == "eager"
     assert level(image, "middleware", "engine-core") == "dormant"
+
+
+@pytest.mark.parametrize("start", ["/opt/tool/bin/python /opt/patch.py", "/opt/tool/bin/python -m patch"])
+def test_another_python_on_the_way_begins_as_any_does(start: str) -> None:
+    """... with what a ``.pth`` line of its own environment imports, and what ``-m`` does."""
+    packages = "opt/tool/lib/python3.12/site-packages"
+    more = {
+        "usr/bin/bash": "ELF",
+        "opt/start.sh": f"#!/usr/bin/bash\ncd /opt\n{start}\nexec vllm serve m\n",
+        "opt/patch.py": "",
+        "opt/tool/pyvenv.cfg": "home = /usr/bin\n",
+        f"{packages}/hook.pth": "import hook\n",
+        f"{packages}/hook.py": "import deeper\n",
+        f"{packages}/deeper.py": "",
+        f"{packages}/never.py": "",
+        "usr/lib/python3.12/runpy.py": "import pkgutil\n",
+        "usr/lib/python3.12/pkgutil.py": "",
+    }
+    environments = [
+        Environment(b"usr", b"usr", PYTHON, "3.12", STDLIB, (SITE,)),
+        Environment(b"opt/tool", b"usr", PYTHON, "3.12", STDLIB, (packages.encode(),), False),
+    ]
+    image = World(
+        {**TREE, **more},
+        argv=("/opt/start.sh",),
+        env=SPAWN,
+        profile=VLLM,
+        elves={"usr/bin/bash": ElfFacts(62, 64)},
+        links={"opt/tool/bin/python": "/usr/bin/python3.12"},
+        environments=environments,
+    )
+    for role in ("engine-core", "worker", "api-server"):
+        levels = [image.level(f"{packages}/{name}.py", role) for name in ("hook", "deeper", "never")]
+        assert levels == ["deferred", "deferred", "unreached"]
+        if "-m" in start:
+            assert image.level("usr/lib/python3.12/runpy.py", role) in ("deferred", "eager")
 
 
 @pytest.mark.parametrize(
