@@ -16,7 +16,7 @@ from imgdiff.model import Attribution, Image, LayerIndex, Lookup, LookupKind, Lo
 from imgdiff.store import Store
 from imgdiff.surrogates import encodable
 from imgdiff.trace import lookup as asking
-from imgdiff.trace.launch.entry import split_entry
+from imgdiff.trace.launch.words import split_entry
 from imgdiff.trace.tracer import Tracer
 
 

@@ -11,7 +11,7 @@ from imgdiff import config as configs
 from imgdiff.model import Blindspot, Comparison, Image, Integrity, JudgedChange, Profile, Trace
 from imgdiff.pipeline.images import Indexed
 from imgdiff.pipeline.options import Options
-from imgdiff.trace.launch.entry import split_entry
+from imgdiff.trace.launch.words import split_entry
 
 
 def touches(spot: Blindspot, installed: installation.Installed | None) -> bool:

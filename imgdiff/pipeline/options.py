@@ -9,7 +9,7 @@ import msgspec
 from imgdiff import assuming, engines
 from imgdiff.errors import UsageError
 from imgdiff.model import Assumed
-from imgdiff.trace.launch.entry import split_entry
+from imgdiff.trace.launch.words import split_entry
 
 ACCEPTABLE: frozenset[str] = frozenset({"dormant"})
 

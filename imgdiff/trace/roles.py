@@ -28,7 +28,7 @@ from imgdiff.trace.finder.search_path import SearchPath, build_search_path
 from imgdiff.trace.graph.blocks import Unit
 from imgdiff.trace.graph.graph import Graph
 from imgdiff.trace.graph.narrowing import narrowing
-from imgdiff.trace.launch.entry import Launch, PythonStart
+from imgdiff.trace.launch.started import Launch, PythonStart
 
 # Before the first line of a program: CPython's Lib/site.py, and what Python/pylifecycle.c imports.
 _STARTUP = (

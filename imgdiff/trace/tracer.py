@@ -40,7 +40,10 @@ from imgdiff.trace.graph.blocks import Unit, fill
 from imgdiff.trace.graph.calls import Use
 from imgdiff.trace.graph.children import child_module
 from imgdiff.trace.graph.graph import Graph
-from imgdiff.trace.launch.entry import Follower, Launch, PythonStart, environment_of, python_names, split_entry
+from imgdiff.trace.launch.entry import Follower
+from imgdiff.trace.launch.programs import python_names
+from imgdiff.trace.launch.started import Launch, PythonStart
+from imgdiff.trace.launch.words import environment_of, split_entry
 from imgdiff.trace.libraries.natives import Native, Natives, feed_interpreter, feed_libraries
 from imgdiff.trace.paths import show
 from imgdiff.trace.roles import Maker, Setting, inherit, main_of, unless
@@ -129,9 +132,9 @@ class Tracer:
 
     def _words(self, entry: str) -> list[str]:
         words = split_entry(entry)
-        if words and words[0] == "python" and self.follower.which("python", self.env, self.cwd) is None:
+        if words and words[0] == "python" and self.follower.programs.which("python", self.env, self.cwd) is None:
             words[0] = next(python_names(self.attribution, lambda path: self.tree.lookup(path) is not None), "python3")
-        elif words and self.follower.which(words[0], self.env, self.cwd) is None:
+        elif words and self.follower.programs.which(words[0], self.env, self.cwd) is None:
             for environment in self.attribution.environments:
                 path = (environment.prefix + b"/" if environment.prefix else b"") + b"bin/" + words[0].encode()
                 if self.tree.lookup(path) is not None:

@@ -4,44 +4,31 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from imgdiff.kinds import shell
 from imgdiff.model import (
     HOLE,
-    HOLE_FILE,
     Attribution,
     Computed,
-    Environment,
     FactSource,
-    ImageConfig,
     ShellFacts,
     Tree,
     Unreadable,
 )
-from imgdiff.starting import DEFAULT_PATH
 from imgdiff.trace.launch.computed import candidates, sentence
 from imgdiff.trace.launch.directories import surely_entered
-from imgdiff.trace.launch.places import at_homes, own_place
+from imgdiff.trace.launch.programs import Programs
 from imgdiff.trace.launch.runners import RUNNERS, chosen, commands, directories, inside
-from imgdiff.trace.launch.sourced import SetBy, Shell, Touched
+from imgdiff.trace.launch.shells import asks_directory, command_line, entered, open_to_all, variants
+from imgdiff.trace.launch.sourced import Shell, Touched
+from imgdiff.trace.launch.started import Launch, PythonStart, python_start
 from imgdiff.trace.launch.startup import read_at_start
+from imgdiff.trace.launch.words import expanded, shell_code, started_by, words_of
 
-__all__ = [
-    "Follower",
-    "Launch",
-    "PythonStart",
-    "SetBy",
-    "Touched",
-    "environment_of",
-    "python_names",
-    "split_entry",
-]
-
-_MAX_VARIANTS = 6  # parts of a path that a script may or may not set, each tried alone
+_MAX_PLACES = 6  # directories that a wrapper names
 _MAX_DEPTH = 16  # of scripts that start scripts
 _SHELLS = frozenset({b"sh", b"bash", b"dash", b"ash", b"zsh", b"ksh", b"busybox"})
 _PYTHON = re.compile(rb"(?:python|pypy)(?:\d+(?:\.\d+)*)?t?")
@@ -52,54 +39,8 @@ _WRAPPERS = frozenset(
     b"linux32 linux64 setarch arch xargs busybox".split()
 )
 _LOGIN = frozenset({"-", "-l", "-i", "--login"})  # of su, sudo, runuser
-_STARTS = frozenset({"-x", "--exec", "-a", "--startas"})
 _SPLIT = re.compile(r"-[0iv]*S(.*)|--split-string(?:=(.*))?", re.DOTALL)
 _SHELL_WORDS = frozenset({"exec", "command", "builtin", "nohup", "time", "then", "do", "else", "!", "{", "("})
-_VALUED = frozenset("WX")  # interpreter options that take a value
-Mode = Literal["module", "script", "code", "stdin"]
-
-
-class PythonStart(msgspec.Struct, frozen=True):
-    """An interpreter that is started: which environment, with which options, and what it runs."""
-
-    invoked: bytes  # the path under which it was found, not canonical
-    environment: Environment | None
-    flags: frozenset[str]
-    mode: Mode
-    target: str  # module name, path of the script in the tree, or code
-    arguments: tuple[str, ...]
-
-
-class Launch(msgspec.Struct, frozen=True):
-    """What a command line comes to. ``program`` is the canonical path of the last program, if it is in the image.
-    ``set_by`` is what shell code on the way adds to the image's ENV, ``open`` says where only a run tells what shell
-    code starts."""
-
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-    cwd: bytes
-    touched: tuple[Touched, ...] = ()
-    python: PythonStart | None = None
-    program: bytes | None = None
-    in_shell: bool = False
-    caveats: tuple[str, ...] = ()
-    texts: tuple[str, ...] = ()  # strings of the shell code on the way
-    set_by: tuple[SetBy, ...] = ()
-    open: tuple[str, ...] = ()
-
-    def unsure(self, name: str) -> frozenset[str]:
-        """Return the parts of a path list that shell code may or may not put there."""
-        sure = {each.part for each in self.set_by if each.name == name and each.sure}
-        return frozenset(each.part for each in self.set_by if each.name == name) - sure
-
-
-def environment_of(config: ImageConfig | None) -> dict[str, str]:
-    """Return the ENV of an image as a mapping; the last of two equal names wins."""
-    env: dict[str, str] = {}
-    for line in config.env if config is not None else ():
-        name, _, value = line.partition("=")
-        env[name] = value
-    return env
 
 
 class Follower:
@@ -107,62 +48,7 @@ class Follower:
 
     def __init__(self, tree: Tree, attribution: Attribution, facts: FactSource) -> None:
         self.tree, self.attribution, self.facts = tree, attribution, facts
-
-    # Finding programs -----------------------------------------------------------------------------------------------
-
-    def which(self, name: str, env: Mapping[str, str], cwd: bytes) -> bytes | None:
-        """Return the path (links not followed) under which a program is found, or None."""
-        if not name or HOLE in name or "\n" in name:
-            return None
-        encoded = name.encode("utf-8", "surrogateescape")
-        if b"/" in encoded:
-            while encoded.startswith(b"./"):
-                encoded = encoded[2:]
-            candidates = [encoded]
-        else:
-            directories = env.get("PATH", DEFAULT_PATH).split(":")
-            candidates = [directory.encode("utf-8", "surrogateescape") + b"/" + encoded for directory in directories]
-        for candidate in candidates:
-            full = candidate.strip(b"/") if candidate.startswith(b"/") else (cwd + b"/" + candidate).strip(b"/")
-            entry = self.tree.lookup(full)
-            if entry is not None and entry.type == "file" and entry.mode & 0o111:
-                return full
-        return None
-
-    def environment(self, invoked: bytes) -> Environment | None:
-        """Return the environment of an interpreter by the name under which it is started: ``pyvenv.cfg`` beside or
-        above that name decides (PEP 405). CPython follows no link to it (Modules/getpath.py): a link to a virtual
-        environment's interpreter, or to its ``bin``, starts the interpreter below."""
-        environments = self.attribution.environments
-        prefix = self.tree.resolve(invoked.rpartition(b"/")[0].rpartition(b"/")[0])
-        for environment in environments:
-            if environment.prefix == prefix and environment.prefix != environment.base:
-                return environment
-        binary = self.tree.resolve(invoked)
-        exact = [each for each in environments if each.executable == binary and each.prefix == each.base]
-        if exact:
-            return exact[0]
-        above = self._above(binary or invoked)
-        if above is not None:
-            return above
-        version = re.search(rb"(\d+\.\d+)", (binary or invoked).rpartition(b"/")[2])
-        same = [each for each in environments if version and each.version == version[1].decode()]
-        return next(iter(same or environments), None)
-
-    def _above(self, binary: bytes) -> Environment | None:
-        """The environment of a copy of an interpreter: it looks for its standard library in ``lib`` of the directory
-        above its own, and so on upwards (CPython's Modules/getpath.py)."""
-        found = re.search(rb"(\d+\.\d+)", binary.rpartition(b"/")[2])
-        directory = binary.rpartition(b"/")[0]
-        while directory:
-            directory = directory.rpartition(b"/")[0]
-            here = [each for each in self.attribution.environments if each.prefix == each.base == directory]
-            fitting = [each for each in here if found is None or each.version == found[1].decode()]
-            if fitting:
-                return fitting[0]
-        return None
-
-    # Following ------------------------------------------------------------------------------------------------------
+        self.programs = Programs(tree, attribution)
 
     def follow(self, argv: Sequence[str], env: Mapping[str, str], cwd: bytes, depth: int = 0) -> list[Launch]:
         """Return what a command line can come to; empty if its program is not in the image."""
@@ -177,7 +63,7 @@ class Follower:
                 argv = argv[2 if argv[0] == "-a" else 1 :]
         if not argv or depth > _MAX_DEPTH:
             return []
-        found = self.which(argv[0], env, cwd)
+        found = self.programs.which(argv[0], env, cwd)
         if found is None:
             return []
         path = self.tree.resolve(found)
@@ -194,7 +80,7 @@ class Follower:
         if names & _SHELLS and not (b"busybox" in names and found.rpartition(b"/")[2] == b"busybox"):
             return self._shell(base, argv[1:], depth)
         if any(_PYTHON.fullmatch(name) for name in names):
-            start = self._python(found, argv[1:])
+            start = python_start(found, self.programs.environment(found), argv[1:])
             return [msgspec.structs.replace(base, python=start), *self._handed(base, start, depth)]
         if names & RUNNERS:
             return self._run_inside(base, argv[1:], depth) or [base]
@@ -211,7 +97,7 @@ class Follower:
             if word.startswith("-") or HOLE in word:
                 continue
             rest = list(start.arguments[index:])
-            if self.which(word, base.env, base.cwd) is None:
+            if self.programs.which(word, base.env, base.cwd) is None:
                 script = self.tree.resolve(word.encode("utf-8", "surrogateescape"), base.cwd)
                 entry = None if script is None or not word.endswith(".py") else self.tree.get(script)
                 if entry is None or entry.type != "file":
@@ -233,45 +119,35 @@ class Follower:
                 env[name] = value
             elif split is not None and (split[1] or split[2] or index + 1 < len(rest)):
                 joined = split[1] or split[2]
-                words = _words(joined or rest[index + 1])  # of a shebang all are split already
-                words = [_expanded(each, env, self.tree) for each in (*words, *rest[index + (1 if joined else 2) :])]
+                words = words_of(joined or rest[index + 1])  # of a shebang all are split already
+                words = [expanded(each, env, self.tree) for each in (*words, *rest[index + (1 if joined else 2) :])]
                 return self._in_each(base, places, env, words, depth, wrapped=True)
-            elif (code := _code(word, rest[index + 1 :])) is not None:
+            elif (code := shell_code(word, rest[index + 1 :])) is not None:
                 login = not _LOGIN.isdisjoint(rest)
                 command = ["sh", *(["-l"] if login else []), "-c", code]
-                found = self._in_each(base, [*places, *(self._homes(base) if login else ())], env, command, depth)
+                found = self._in_each(
+                    base, [*places, *(self.programs.homes(base.env) if login else ())], env, command, depth
+                )
                 if any(len(each.touched) > len(base.touched) + 1 for each in found):  # more than the shell
                     return found
-            elif index < position and (program := _started(rest, index)) and self.which(program, env, base.cwd):
+            elif (
+                index < position
+                and (program := started_by(rest, index))
+                and self.programs.which(program, env, base.cwd)
+            ):
                 return self._in_each(base, places, env, [program, *rest[position:]], depth)
             elif (
                 index >= position
                 and not word.startswith("-")
-                and any(self.which(word, env, place) is not None for place in places)
+                and any(self.programs.which(word, env, place) is not None for place in places)
             ):
-                homes = () if _LOGIN.isdisjoint(rest[:index]) else self._homes(base)
+                homes = () if _LOGIN.isdisjoint(rest[:index]) else self.programs.homes(base.env)
                 return self._in_each(base, [*places, *homes], env, rest[index:], depth)
             else:
-                directory = self._directory(word, base.cwd)
-                if directory is not None and len(places) < _MAX_VARIANTS:
+                directory = self.programs.directory_named(word, base.cwd)
+                if directory is not None and len(places) < _MAX_PLACES:
                     places[directory] = None
         return []
-
-    def _homes(self, base: Launch) -> list[bytes]:
-        """Return where a login shell can begin (``su -``, ``sudo -i``)."""
-        names = at_homes("~", base.env, self.tree) + at_homes("~", {}, self.tree)
-        found = (self.tree.resolve(name.encode("utf-8", "surrogateescape")) for name in dict.fromkeys(names))
-        return [each for each in found if each is not None][:_MAX_VARIANTS]
-
-    def _directory(self, word: str, cwd: bytes) -> bytes | None:
-        """Return the directory that a word of a wrapper names: ``DIR``, ``-CDIR``, ``--chdir=DIR``."""
-        value = word
-        if word.startswith("--"):
-            value = word.partition("=")[2]
-        elif word.startswith("-"):
-            value = word[2:]
-        path = self.tree.resolve(value.encode("utf-8", "surrogateescape"), cwd) if value and HOLE not in value else None
-        return path if path is not None and self.tree.is_dir(path) else None
 
     def _in_each(
         self,
@@ -329,32 +205,6 @@ class Follower:
                 found = (self._behind(here, argv, env, depth, sure=False) for argv in commands(words))
                 launches += [each for each in next(filter(None, found), []) if each not in launches]
         return launches
-
-    def _python(self, invoked: bytes, rest: list[str]) -> PythonStart:
-        flags: set[str] = set()
-        environment = self.environment(invoked)
-        index = 0
-        while index < len(rest):
-            word = rest[index]
-            if word.startswith("--"):
-                index += 2 if word == "--check-hash-based-pycs" else 1
-                continue
-            if not word.startswith("-") or word == "-":
-                break
-            for position, letter in enumerate(word[1:], 2):
-                if letter in "mc":
-                    value = word[position:] or (rest[index + 1] if index + 1 < len(rest) else HOLE)  # as in -c $CODE
-                    following = rest[index + (1 if word[position:] else 2) :]
-                    mode: Mode = "module" if letter == "m" else "code"
-                    return PythonStart(invoked, environment, frozenset(flags), mode, value, tuple(following))
-                if letter in _VALUED:
-                    index += 0 if word[position:] else 1
-                    break
-                flags.add(letter)
-            index += 1
-        if index >= len(rest) or rest[index] == "-":
-            return PythonStart(invoked, environment, frozenset(flags), "stdin", "", tuple(rest[index + 1 :]))
-        return PythonStart(invoked, environment, frozenset(flags), "script", rest[index], tuple(rest[index + 1 :]))
 
     def _script(self, base: Launch, path: bytes, depth: int) -> list[Launch]:
         """A script: its shebang says who runs it."""
@@ -480,14 +330,14 @@ class Follower:
                 found += [(each.path, words, 0) for words, _ in inner.commands]
                 computed += [(each.path, one) for one in inner.computed]
                 sources += len(inner.sources)
-        places = [base.cwd, *self._entered(base, [(by, words) for by, words, _ in found], computed)]
+        places = [base.cwd, *entered(self.tree, base, [(by, words) for by, words, _ in found], computed)]
         moved = None
-        if len(places) == 2 and sources <= len(sourced) and self._open_to_all(places[1]):
+        if len(places) == 2 and sources <= len(sourced) and open_to_all(self.tree, places[1]):
             moved = surely_entered(code, [(words, line) for _, words, line in found])
         for by, words, line in found:
-            argv = self._argv(base, by, words, rest, name)
+            argv = command_line(self.tree, base, by, words, rest, name)
             behind = moved is not None and by == script and line >= moved
-            for env in _variants(base) if argv else ():
+            for env in variants(base) if argv else ():
                 for place in places[1:] if behind else places:
                     here = msgspec.structs.replace(base, cwd=place)
                     for launch in self._behind(here, argv, env, depth, sure=False):
@@ -513,7 +363,7 @@ class Follower:
             return  # the shell has read what it can be
         files = candidates(computed, self.tree, base.cwd, script, base.env)
         if files is None:
-            if computed.kind == "directory" and not _asks_directory(launches, found):
+            if computed.kind == "directory" and not asks_directory(launches, found):
                 return
             if script is not None and script not in sourced and self._packaged(script):
                 return
@@ -540,131 +390,3 @@ class Follower:
         """Tell whether a file belongs to a package of the image's distribution."""
         claims = self.attribution.claims.get(path, ())
         return any(self.attribution.owners[claim.owner].kind in ("dpkg", "rpm") for claim in claims)
-
-    def _open_to_all(self, directory: bytes) -> bool:
-        """Tell whether every user can enter a directory."""
-        parts = directory.split(b"/")
-        entries = [self.tree.get(b"/".join(parts[: end + 1])) for end in range(len(parts))] if directory else []
-        return all(entry is not None and entry.mode & 0o001 for entry in entries)
-
-    def _entered(
-        self,
-        base: Launch,
-        commands: Sequence[tuple[bytes | None, Sequence[str]]],
-        computed: Sequence[tuple[bytes | None, Computed]],
-    ) -> list[bytes]:
-        """Return the directories that shell code changes to: its other commands run there, or where it began."""
-        found: dict[bytes, None] = {}
-        matched = [
-            each
-            for script, one in computed
-            if one.kind == "directory"
-            for each in candidates(one, self.tree, base.cwd, script, base.env) or ()
-        ]
-        listed = [part.encode("utf-8", "surrogateescape") for part in base.env.get("CDPATH", "").split(":") if part]
-        for script, words in commands:
-            if words[0] in ("cd", "pushd"):
-                target = next((word for word in words[1:] if not word.startswith("-")), "~")
-                for name in at_homes(own_place(target, script), base.env, self.tree):
-                    for cwd in (base.cwd, *found, *listed) if HOLE not in name else ():
-                        path = self.tree.resolve(name.encode("utf-8", "surrogateescape"), cwd)
-                        if path is not None and path != base.cwd and self.tree.is_dir(path):
-                            found[path] = None
-                            break
-        return [*dict.fromkeys((*[*found][:_MAX_VARIANTS], *matched))]
-
-    def _argv(
-        self,
-        base: Launch,
-        script: bytes | None,
-        words: Sequence[str],
-        rest: Sequence[str],
-        name: Sequence[str] = (),
-    ) -> list[str]:
-        """Return the command line of a shell command, with the script's own arguments where a word does not fold: it
-        is mostly ``"$@"``."""
-        argv: list[str] = []
-        for word in words:
-            if word == HOLE_FILE and script is None:
-                argv += name
-            elif word == HOLE:
-                argv += rest
-            else:
-                argv.append(at_homes(own_place(word, script), base.env, self.tree)[0])
-        return argv
-
-
-def _asks_directory(launches: Sequence[Launch], found: Sequence[tuple[bytes | None, Sequence[str], int]]) -> bool:
-    """Tell whether the working directory can decide what is loaded: by Python's search path, or a relative name."""
-    for launch in launches:
-        start = launch.python
-        if start is not None and not (start.mode == "script" and start.target.startswith("/")):
-            return True
-    return any("/" in words[0] and not words[0].startswith(("/", "~")) for _, words, _ in found)
-
-
-def _started(words: Sequence[str], index: int) -> str | None:
-    """Return the program of ``start-stop-daemon --exec PROGRAM -- ARGUMENTS``, if a word names it."""
-    name, equals, value = words[index].partition("=")
-    if equals and name in _STARTS:
-        return value
-    return words[index] if index and words[index - 1] in _STARTS else None
-
-
-def _code(word: str, after: Sequence[str]) -> str | None:
-    """Return the shell code that an option of a wrapper gives (``su -c``, ``flock FILE -c``, ``script -c``)."""
-    name, equals, value = word.partition("=")
-    if name not in ("-c", "--command", "--session-command", "-qc", "-ec"):
-        return None
-    return value if equals else next(iter(after), None)
-
-
-def _words(text: str) -> list[str]:
-    """Return the words of a text as a shell would split it, roughly where it is none."""
-    try:
-        return shlex.split(text)
-    except ValueError:
-        return text.split()
-
-
-def _expanded(word: str, env: Mapping[str, str], tree: Tree) -> str:
-    """Return a word of ``env -S`` with its ``${NAME}`` filled in; a name that ENV lacks is left as it is."""
-    known = {"HOME": at_homes("~", env, tree)[0], **env}
-    return re.sub(r"\$\{(\w+)\}", lambda name: known.get(name[1], name[0]), word)
-
-
-def _variants(launch: Launch) -> list[Mapping[str, str]]:
-    """Return what the ENV of a shell's commands can be: with all that its code sets, and, where a line that may not
-    run decides which modules and programs are found, without all such, and with each of them alone."""
-    open_ = [(name, part) for name in ("PATH", "PYTHONPATH") for part in sorted(launch.unsure(name))]
-    found = [launch.env]
-    kept: list[tuple[tuple[str, str], ...]] = [(), *((each,) for each in open_[:_MAX_VARIANTS])] if open_ else []
-    for some in kept:
-        env = dict(launch.env)
-        for name in {name for name, _ in open_}:
-            left_out = {part for other, part in open_ if other == name and (other, part) not in some}
-            env[name] = ":".join(part for part in env.get(name, "").split(":") if part not in left_out)
-            if not env[name]:
-                del env[name]
-        if env not in found:
-            found.append(env)
-    return found
-
-
-def split_entry(entry: str) -> list[str]:
-    """Return the command line of ``--entry``: a bare module name means ``python -m``."""
-    words = shlex.split(entry)
-    if words and words[0] == "-m":
-        return ["python", *words]
-    if len(words) >= 1 and re.fullmatch(r"[^\W\d]\w*(\.[^\W\d]\w*)+", words[0]) and "/" not in words[0]:
-        return ["python", "-m", *words]
-    return words
-
-
-def python_names(attribution: Attribution, exists: Callable[[bytes], bool]) -> Iterator[str]:
-    """Yield command names under which the image's interpreters are found, for entries that only say ``python``."""
-    for environment in attribution.environments:
-        for name in (b"python3", b"python", b"python" + environment.version.encode()):
-            path = (environment.prefix + b"/" if environment.prefix else b"") + b"bin/" + name
-            if exists(path):
-                yield "/" + path.decode("utf-8", "surrogateescape")

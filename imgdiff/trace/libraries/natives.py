@@ -16,7 +16,8 @@ from imgdiff.trace.graph.blocks import Block, Unit, fill
 from imgdiff.trace.graph.calls import Use
 from imgdiff.trace.graph.children import command_line, takes_a_list
 from imgdiff.trace.graph.graph import Graph
-from imgdiff.trace.launch.entry import Follower, Launch
+from imgdiff.trace.launch.entry import Follower
+from imgdiff.trace.launch.started import Launch
 from imgdiff.trace.libraries.needed import PRELOAD, Caches, Closure, LibraryResolver, Start
 from imgdiff.trace.paths import is_shared_object, resolved, show
 
@@ -105,7 +106,7 @@ class Natives:
                 blocks = [block for block in unit.blocks() if block in reach.done]
                 words = [*sorted({word for block in blocks for word in names.keys() & block.words})]
             for word in words:
-                path = self.follower.which(word or "", launch.env, launch.cwd)
+                path = self.follower.programs.which(word or "", launch.env, launch.cwd)
                 if path is not None:
                     found.setdefault(path, (unit, use))
         return found
@@ -360,14 +361,16 @@ class Natives:
                 if known is None or block.unit.name < known.name:
                     words[word] = block.unit
         for word, unit in sorted(words.items()):
-            found = self.follower.which(word, launch.env, launch.cwd)
+            found = self.follower.programs.which(word, launch.env, launch.cwd)
             if found is not None:
                 self._touch(native, found, launch, unit, None, None)
         for path in sorted(native.files):
             facts = self.elf(path)
             for text in facts.strings if facts is not None else ():
                 if text.startswith("/") and "bin/" in text:
-                    found = self.follower.which(text.split()[0] if text.split() else "", launch.env, launch.cwd)
+                    found = self.follower.programs.which(
+                        text.split()[0] if text.split() else "", launch.env, launch.cwd
+                    )
                     if found is not None:
                         self._touch(native, found, launch, path, None, None)
 

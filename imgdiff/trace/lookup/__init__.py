@@ -13,7 +13,8 @@ import msgspec
 
 from imgdiff.errors import UsageError
 from imgdiff.model import ElfFacts, LookupAnswer, LookupKind, LookupLoad, Profile, RoleTrace, Trace
-from imgdiff.trace.launch.entry import Launch, environment_of
+from imgdiff.trace.launch.started import Launch
+from imgdiff.trace.launch.words import environment_of
 from imgdiff.trace.lookup._asked import Asked, Desk
 from imgdiff.trace.lookup._libraries import library
 from imgdiff.trace.lookup._modules import module

@@ -8,7 +8,8 @@ import msgspec
 
 from imgdiff.model import Environment, LookupCandidate
 from imgdiff.trace.graph.graph import Graph
-from imgdiff.trace.launch.entry import Launch, PythonStart, environment_of
+from imgdiff.trace.launch.started import Launch, PythonStart
+from imgdiff.trace.launch.words import environment_of
 from imgdiff.trace.paths import show
 from imgdiff.trace.roles import Setting
 from imgdiff.trace.tracer import Tracer

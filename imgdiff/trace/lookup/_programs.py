@@ -11,7 +11,7 @@ from imgdiff.trace.paths import show
 def program(desk: Desk, asked: Asked, name: str) -> LookupAnswer:
     """Return what a program name leads to."""
     launch = asked.launch
-    found = desk.tracer.follower.which(name, launch.env, launch.cwd)
+    found = desk.tracer.follower.programs.which(name, launch.env, launch.cwd)
     places = []
     if "/" in name:
         path = name.encode("utf-8", "surrogateescape")
