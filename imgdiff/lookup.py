@@ -90,7 +90,7 @@ def _answer(
 
     asked = tracer()
     answers = asking.look_up(asked, question.name, question.kinds, question.loader)
-    caveats = [_shown(text, image, options) for text in asked.caveats]
+    caveats = [_shown(text, image, options) for text in asked.commands.caveats]
     if image.config is None and options.entry is None:
         caveats.append("a root file system has no config: entry point, ENV and working directory are not known")
     caveats += [text.replace("{side}", "the image") for text in image.caveats]

@@ -14,7 +14,6 @@ import msgspec
 from imgdiff.errors import UsageError
 from imgdiff.model import ElfFacts, LookupAnswer, LookupKind, LookupLoad, Profile, RoleTrace, Trace
 from imgdiff.trace.launch.started import Launch
-from imgdiff.trace.launch.words import environment_of
 from imgdiff.trace.lookup._asked import Asked, Desk
 from imgdiff.trace.lookup._libraries import library
 from imgdiff.trace.lookup._modules import module
@@ -71,26 +70,26 @@ def _elf(tracer: Tracer, path: str) -> bytes:
 
 def _processes(tracer: Tracer) -> Iterator[Asked]:
     """Yield the processes that the entry starts; where it starts none, an interpreter of each environment."""
-    launches = tracer.launches()
+    launches = tracer.commands.launches()
     none = True
     for launch in launches:
         setting = tracer.maker.setting(launch)
         if setting is not None:
             none = False
             yield Asked.of_python(setting)
-    for launch in tracer.others:
+    for launch in tracer.commands.others:
         if launch.program is not None:
             none = False
             yield Asked.of_program(launch)
     if none:
         for environment in tracer.attribution.environments:
-            launch = Launch((), environment_of(tracer.config), tracer.cwd)
+            launch = Launch((), tracer.commands.env, tracer.commands.cwd)
             asked = Asked.of_environment(tracer, launch, environment)
             if asked is not None:
                 none = False
                 yield asked
     if none:
-        yield Asked("a process of the image", Launch((), environment_of(tracer.config), tracer.cwd), None, None)
+        yield Asked("a process of the image", Launch((), tracer.commands.env, tracer.commands.cwd), None, None)
 
 
 def loads(

@@ -9,7 +9,6 @@ import msgspec
 from imgdiff.model import Environment, LookupCandidate
 from imgdiff.trace.graph.graph import Graph
 from imgdiff.trace.launch.started import Launch, PythonStart
-from imgdiff.trace.launch.words import environment_of
 from imgdiff.trace.paths import show
 from imgdiff.trace.roles import Setting
 from imgdiff.trace.tracer import Tracer
@@ -89,7 +88,7 @@ class Desk:
 
     def setters(self, launch: Launch, name: str, part: str) -> tuple[bytes | None, int | None, str]:
         """Return who puts a part into a path list of ENV: a script with the line, and words."""
-        if part in environment_of(self.tracer.config).get(name, "").split(":"):
+        if part in self.tracer.commands.env.get(name, "").split(":"):
             return None, None, f"{name} in the image's ENV"
         for each in launch.set_by:
             if each.name == name and each.part == part:
