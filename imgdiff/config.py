@@ -44,10 +44,16 @@ _IGNORED_FIELDS = frozenset(
 
 
 def compare_configs(
-    a: ImageConfig | None, b: ImageConfig | None, profile: Profile, common: Iterable[EnvRule]
+    a: ImageConfig | None,
+    b: ImageConfig | None,
+    profile: Profile,
+    common: Iterable[EnvRule],
+    *,
+    both_root: bool = False,
 ) -> tuple[ConfigChange, ...]:
     """Return what differs in two image configs, each with what it bears, in the order of the fields then names.
 
+    ``both_root``: both are proven to start as root, whichever way they spell it (``starting.is_root``).
     A side without a config (a root file system) compares as nothing: the caller says that it could not be compared.
     """
     if a is None or b is None:
@@ -57,7 +63,7 @@ def compare_configs(
         *_env(_variables(a.env), _variables(b.env), rules),
         *_argv("entrypoint", a.entrypoint, b.entrypoint),
         *_argv("cmd", a.cmd, b.cmd),
-        *(_plain("user", a.user, b.user, "another user may read other files") if _other_user(a, b) else ()),
+        *(_user(a, b, both_root) if _other_user(a, b) else ()),
         *_plain(
             "working_dir",
             _directory(a.working_dir),
@@ -127,6 +133,16 @@ def _argv(field: ConfigField, a: tuple[str, ...], b: tuple[str, ...]) -> Iterato
 def _other_user(a: ImageConfig, b: ImageConfig) -> bool:
     """An engine starts root where no user is named (OCI image-spec, config.md, ``User``)."""
     return (a.user or "0") != (b.user or "0")
+
+
+def _user(a: ImageConfig, b: ImageConfig, both_root: bool) -> Iterator[ConfigChange]:
+    if both_root:
+        reason = (
+            "the same user: /etc/passwd and /etc/group of both images say that root is user 0, and in group 0 alone"
+        )
+        yield ConfigChange("user", None, a.user or None, b.user or None, "none", reason)
+    else:
+        yield from _plain("user", a.user, b.user, "another user may read other files")
 
 
 def _directory(path: str) -> str:

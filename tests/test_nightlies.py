@@ -97,6 +97,11 @@ def build_labels(build: Build) -> None:
     logs(build)  # so that there is a file that differs, as always
 
 
+def user_by_name(build: Build) -> None:
+    build.user = "root:root"
+    logs(build)
+
+
 def vim_upgrade(build: Build) -> None:
     nightly.vim(build, "2:9.0.1378-2+deb12u1")
 
@@ -161,6 +166,11 @@ def other_loader_cache(build: Build) -> None:
     cache = build.files["etc/ld.so.cache"].content
     assert cache.count(b"/usr/local/lib/libkernel.so.1\0") == 1
     build.put("etc/ld.so.cache", cache.replace(b"/usr/local/lib/libkernel", b"/usr/local/lab/libkernel"))
+
+
+def other_root(build: Build) -> None:
+    """A further line of user 0 before root's, so that no user and root have other homes."""
+    build.put("etc/passwd", "toor:x:0:0:toor:/opt:/bin/sh\nroot:x:0:0:root:/root:/bin/sh\n", TUESDAY)
 
 
 def other_setting(build: Build) -> None:
@@ -245,6 +255,7 @@ KINDS: dict[str, Nightly] = {
         vllm=True,
         config=("VLLM_BUILD_COMMIT", "VLLM_BUILD_URL", "org.opencontainers.image.revision"),
     ),
+    "user-by-name": Nightly(user_by_name, (Proof("var/log/", "outside"),), other_root, "undecided", "etc/passwd"),
     "vim": Nightly(
         vim_upgrade,
         (
@@ -411,3 +422,18 @@ def test_a_library_of_an_unrelated_package_in_the_loaders_cache(
     b.compile(OPS)
     report = compare(a, b)
     assert named(report)["etc/ld.so.cache"].bears["main"] != "none"
+
+
+@pytest.mark.parametrize(("group", "bears"), [("root:x:0:\n", "none"), ("root:x:0:\nvideo:x:44:root\n", "undecided")])
+def test_root_by_name_is_the_user_that_engines_start_by_default(
+    group: str, bears: str, shop: Shop, compare: Callable[[Build, Build], Report]
+) -> None:
+    """In both images alike, so that nothing else differs: root is a member of a further group, but as ``root:root``."""
+    a = shop.plain.copy()
+    a.put("etc/group", group)
+    b = a.copy()
+    b.user = "root:root"
+    report = compare(a, b)
+    assert [(change.field, change.bears) for change in report.config] == [("user", bears)]
+    assert ("/etc/passwd" in report.config[0].reason) == (bears == "none")
+    assert report.verdict.outcome == ("identical" if bears == "none" else "undecided")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from imgdiff import config as configs
-from imgdiff import engines, explanation, recall, recordings, runtime, verdict, versions
+from imgdiff import explanation, recall, recordings, runtime, verdict, versions
 from imgdiff.facts import Facts
 from imgdiff.layer import Progress, Trust
 from imgdiff.model import Assumed, Change, Image, Level, Recording, Report
@@ -29,6 +29,7 @@ from imgdiff.pipeline.reporting import report_of
 from imgdiff.pipeline.roles import check_recorded_roles, claim_of, profile_of
 from imgdiff.pipeline.weighing import (
     compared,
+    configs_of,
     joined_with,
     judge_changes,
     one_side,
@@ -124,7 +125,7 @@ def _compare(
     changes = tuple(weigh_loader_cache(change, (a, trace_a), (b, trace_b)) for change in changes)
     resolved = tuple(map(joined.settle_name, resolved_otherwise(a, trace_a, b, trace_b, changes, explained.switched)))
     judged = with_diffs(judge_changes(changes, trace_a, trace_b, profile, accepted, joined), a.texts, b.texts)
-    config = configs.compare_configs(a.image.config, b.image.config, profile, engines.common().env)
+    config = configs_of(a, b, profile)
     blindspots = blindspots_of(a, trace_a, b, trace_b, comparison, explained.blindspots, profile, joined.blindspots())
     findings = verdict.Findings(
         judged,

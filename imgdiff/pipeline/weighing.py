@@ -8,13 +8,14 @@ import msgspec
 
 from imgdiff import attribution as attributing
 from imgdiff import config as configs
-from imgdiff import explanation, resolution, verdict
+from imgdiff import engines, explanation, resolution, verdict
 from imgdiff.comparison import compare
 from imgdiff.kinds import ld_cache
 from imgdiff.model import (
     ENTRY,
     Change,
     Comparison,
+    ConfigChange,
     Delta,
     Evidence,
     JudgedChange,
@@ -28,7 +29,7 @@ from imgdiff.model import (
 )
 from imgdiff.pipeline.images import Indexed
 from imgdiff.pipeline.options import Options
-from imgdiff.starting import keeps_root
+from imgdiff.starting import is_root, keeps_root
 from imgdiff.trace.recorded import Joined, Traced
 from imgdiff.tracing import Traceable, Traces
 
@@ -110,6 +111,12 @@ def one_side(indexed: Indexed) -> explanation.OneSide:
 
 def _as_root(indexed: Indexed) -> bool:
     return keeps_root(indexed.image.config, indexed.tree, indexed.texts)
+
+
+def configs_of(a: Indexed, b: Indexed, profile: Profile) -> tuple[ConfigChange, ...]:
+    """Return what differs in the configs of both images."""
+    both_root = all(x.image.config is not None and is_root(x.image.config, x.tree, x.texts) for x in (a, b))
+    return configs.compare_configs(a.image.config, b.image.config, profile, engines.common().env, both_root=both_root)
 
 
 def resolved_otherwise(

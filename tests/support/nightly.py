@@ -124,6 +124,7 @@ class Build:
     env: dict[str, str] = field(default_factory=dict)
     labels: dict[str, str] = field(default_factory=dict)
     entrypoint: tuple[str, ...] = ("python3", "-m", "app")
+    user: str = ""
 
     def copy(self) -> Build:
         return replace(self, files=dict(self.files), env=dict(self.env), labels=dict(self.labels))
@@ -159,6 +160,7 @@ class Build:
             "Env": [f"{name}={value}" for name, value in self.env.items()],
             "Entrypoint": list(self.entrypoint),
             "WorkingDir": "/srv",
+            "User": self.user,
             "Labels": self.labels,
         }
 
@@ -389,6 +391,7 @@ def system(build: Build) -> None:
     build.put("var/lib/dpkg/info/libkernel1.list", f"/{LIBRARY}\n/etc/engine/engine.conf\n")
     build.put("etc/engine/engine.conf", '{"scale": 2}\n')
     vim(build, "2:9.0.1378-2")
+    build.put("etc/group", "root:x:0:\ndaemon:x:1:\n")
     build.put("var/lib/dpkg/status-old", "Package: vim\n")
     build.put("var/lib/apt/extended_states", "Package: vim\nAuto-Installed: 1\n")
     build.put("var/lib/apt/lists/deb.debian.org_debian_dists_bookworm_InRelease", "Date: Mon, 16 Jun 2025\n")
