@@ -40,7 +40,8 @@ class Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     ``common_directories`` and ``common_names`` are held by so many strings that they name nothing. ``shell_files`` are
     read where a shell is on the way from the entry. ``harmless_decorators`` are dotted-name patterns of decorators that
-    put a function into no registry. ``no_python`` are programs that start no Python and read no source of it.
+    put a function into no registry. ``no_python`` are programs that start no Python and read no source of it,
+    ``starters`` those that start, or load, what their own files say.
     """
 
     common_directories: tuple[str, ...]
@@ -51,6 +52,7 @@ class Common(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     compilers: tuple[CompilerRule, ...]
     shell_files: tuple[PathRule, ...]
     no_python: tuple[ProgramRule, ...]
+    starters: tuple[ProgramRule, ...]
     outside: tuple[PathRule, ...] = ()
 
 

@@ -13,6 +13,7 @@ from imgdiff.model import (
     HOLE,
     Attribution,
     Computed,
+    ElfFacts,
     FactSource,
     ShellFacts,
     Tree,
@@ -31,7 +32,9 @@ from imgdiff.trace.launch.words import expanded, shell_code, started_by, words_o
 _MAX_PLACES = 6  # directories that a wrapper names
 _MAX_DEPTH = 16  # of scripts that start scripts
 _SHELLS = frozenset({b"sh", b"bash", b"dash", b"ash", b"zsh", b"ksh", b"busybox"})
-_PYTHON = re.compile(rb"(?:python|pypy)(?:\d+(?:\.\d+)*)?t?")
+_PYTHON = re.compile(rb"\.?(?:python|pypy|graalpy)(?![a-z]*config)[\w.+-]*")
+_MAINS = frozenset({"Py_BytesMain", "Py_Main"})  # what CPython's Programs/python.c calls, under whatever name
+_MODULE = re.compile(r"(?!\d)\w+(?:\.\w+)*")
 _WRAPPERS = frozenset(
     b"tini tini-static dumb-init catatonit docker-init env numactl taskset nice ionice chrt stdbuf timeout setpriv "
     b"setsid gosu su-exec sudo runuser nohup time catchsegv unshare capsh strace ltrace gdb valgrind perf nsys ncu "
@@ -79,7 +82,10 @@ class Follower:
         argv = list(base.argv)
         if names & _SHELLS and not (b"busybox" in names and found.rpartition(b"/")[2] == b"busybox"):
             return self._shell(base, argv[1:], depth)
-        if any(_PYTHON.fullmatch(name) for name in names):
+        facts = self.facts.elf(base.touched[0].path)
+        if any(_PYTHON.fullmatch(name) for name in names) or (
+            isinstance(facts, ElfFacts) and not _MAINS.isdisjoint(facts.symbols)
+        ):
             start = python_start(found, self.programs.environment(found), argv[1:])
             return [msgspec.structs.replace(base, python=start), *self._handed(base, start, depth)]
         if names & RUNNERS:
@@ -94,6 +100,11 @@ class Follower:
         if start.target.rpartition("/")[2].encode("utf-8", "surrogateescape") in RUNNERS:
             return self._run_inside(base, start.arguments, depth)
         for index, word in enumerate(start.arguments):
+            if (module := _module(start.arguments, index)) is not None:
+                python = "/" + start.invoked.decode("utf-8", "surrogateescape")
+                words = [python, "-m", module, *start.arguments[index + 1 :]]
+                found = self._behind(base, words, base.env, depth, sure=False)
+                return [msgspec.structs.replace(each, handed=True) for each in found]
             if word.startswith("-") or HOLE in word:
                 continue
             rest = list(start.arguments[index:])
@@ -233,6 +244,8 @@ class Follower:
         launches = [
             self._interpreted(base, each)
             for each in self.follow([*words, absolute, *rest], base.env, base.cwd, depth + 1)
+            # An interpreter that no list knows could start its argument, which is this script.
+            if each.python is not None or each.in_shell or all(one.path != path for one in each.touched)
         ]
         return launches or [base]
 
@@ -268,7 +281,7 @@ class Follower:
         if index < len(rest) and rest[index] in ("-", "--"):
             index += 1
         if index >= len(rest):
-            return [base]
+            return [msgspec.structs.replace(base, told=True)]
         path = self.tree.resolve(rest[index].encode("utf-8", "surrogateescape"), base.cwd)
         entry = None if path is None else self.tree.get(path)
         if path is None or entry is None or entry.type != "file":
@@ -390,3 +403,11 @@ class Follower:
         """Tell whether a file belongs to a package of the image's distribution."""
         claims = self.attribution.claims.get(path, ())
         return any(self.attribution.owners[claim.owner].kind in ("dpkg", "rpm") for claim in claims)
+
+
+def _module(words: Sequence[str], index: int) -> str | None:
+    """Return the module that a launcher's option names (``torchrun -m X``, ``accelerate launch --module X``)."""
+    name, equals, value = words[index].partition("=")
+    before = words[index - 1] if index else ""
+    found = value if equals and name == "--module" else words[index] if before in ("-m", "--module") else ""
+    return found if _MODULE.fullmatch(found) else None

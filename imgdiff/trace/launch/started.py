@@ -28,7 +28,8 @@ class PythonStart(msgspec.Struct, frozen=True):
 class Launch(msgspec.Struct, frozen=True):
     """What a command line comes to. ``program`` is the canonical path of the last program, if it is in the image.
     ``set_by`` is what shell code on the way adds to the image's ENV, ``open`` says where only a run tells what shell
-    code starts."""
+    code starts. ``told``: the program is a shell that standard input tells what to run. ``handed``: another program's
+    arguments name the module, which may not be what they mean."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
@@ -41,6 +42,8 @@ class Launch(msgspec.Struct, frozen=True):
     texts: tuple[str, ...] = ()  # strings of the shell code on the way
     set_by: tuple[SetBy, ...] = ()
     open: tuple[str, ...] = ()
+    told: bool = False
+    handed: bool = False
 
     def unsure(self, name: str) -> frozenset[str]:
         """Return the parts of a path list that shell code may or may not put there."""

@@ -29,6 +29,7 @@ from imgdiff.trace.evidence.world import World
 from imgdiff.trace.graph.blocks import Unit
 from imgdiff.trace.launch.entry import Follower
 from imgdiff.trace.launch.started import Launch
+from imgdiff.trace.libraries.foreign import unfollowed
 from imgdiff.trace.libraries.natives import Natives, feed_interpreter, feed_libraries
 from imgdiff.trace.roles import Maker, Setting, inherit, unless
 from imgdiff.trace.tracer.commands import Commands
@@ -80,8 +81,11 @@ class Tracer:
             for word in (text, *_OPTION.findall(text))  # scripts put options from ENV and their own text on the line
         )
         settings = [each for launch in launches if (each := self.maker.setting(launch)) is not None]
-        if not settings:
-            untold.lead_nowhere(launches)
+        if not settings and not any(launch.program is not None for launch in launches):
+            untold.lead_nowhere()
+        elif not settings or not self.profile.entries:
+            ends = (*launches, *commands.others)
+            untold.unfollowed(unfollowed(ends, self.natives, self.attribution, alone=not settings))
         untold.name_nothing(settings, chosen=commands.chosen)
         untold.leave_open(everything)
         roles: dict[str, Role] = {}

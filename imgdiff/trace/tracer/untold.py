@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 import msgspec
@@ -42,7 +42,7 @@ class Untold:
         """A module or script that the command line names and the image lacks (a typo, a mounted file), or code that
         can't be read or comes from standard input: what it would load is not known, and every spawned child would load
         a module or script again."""
-        missing = [each for each in settings if each.main is None and each.launch.python is not None]
+        missing = [each for each in settings if each.main is None and not each.launch.handed]
         if not missing or not (chosen or len(missing) == len(settings)):
             return
         names = tuple(role.name for role in self.maker.profile.roles)
@@ -58,16 +58,14 @@ class Untold:
         for reason in dict.fromkeys(each for launch in launches for each in launch.open):
             self.blindspots.append(Blindspot(ENTRY, reason, None, self.side, names))
 
-    def lead_nowhere(self, launches: list[Launch]) -> None:
-        """Note that no program of the entry is in the image."""
+    def unfollowed(self, reasons: Iterable[str]) -> None:
+        """Note programs on the way from the entry that may start what was not followed."""
         names = tuple(role.name for role in self.maker.profile.roles)
-        if launches and any(launch.program is not None for launch in launches):
-            return
-        self.blindspots.append(
-            Blindspot(
-                ENTRY, "the entry leads to no program in the image: nothing could be traced", None, self.side, names
-            )
-        )
+        self.blindspots += (Blindspot(ENTRY, each, None, self.side, names) for each in dict.fromkeys(reasons))
+
+    def lead_nowhere(self) -> None:
+        """Note that no program of the entry is in the image."""
+        self.unfollowed(["the entry leads to no program in the image: nothing could be traced"])
 
     def natives(self, role: str, native: Native) -> None:
         """Note what the libraries of a role left open."""
