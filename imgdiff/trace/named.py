@@ -194,7 +194,7 @@ class Names:
             here = here.rpartition(b"/")[0]
             if other.startswith(here + b"/"):
                 return None
-            if is_module and here in self._roots:
+            if is_module and (here in self._roots or self._tree.resolve(here) in self._roots):
                 return None
             absolute = b"/" + here
             if here and absolute not in self._common and (source := self.source(absolute)) is not None:

@@ -99,6 +99,13 @@ def test_a_prefix_in_env_names_no_modules_below_a_search_path() -> None:
     assert World(files, env=[f"VIRTUAL_ENV=/{S.rpartition('/')[0]}"]).level(f"{S}/quiet.py") == "unreached"
 
 
+def test_a_prefix_in_env_names_no_modules_through_a_link_to_a_search_path_below_it() -> None:
+    prefix = S.partition("/lib/")[0]
+    files = {**app(), **site({"quiet.py": ""})}
+    world = World(files, env=[f"VIRTUAL_ENV=/{prefix}"], links={f"{prefix}/lib64": "lib"})
+    assert world.level(f"{S}/quiet.py") == "unreached"
+
+
 def test_strings_of_native_code_name_files() -> None:
     elves = {PYTHON.decode(): ElfFacts(62, 64, python=True, strings=("/etc/odd.conf", "libnss_%s.so.2"))}
     files = {**app(), "etc/odd.conf": "", f"{LIB}/libnss_files.so.2": "ELF", f"{LIB}/libother.so.2": "ELF"}
@@ -312,3 +319,65 @@ def test_a_place_is_named_by_another_module_too_when_one_in_it_says_it(first: st
         "opt/pkg/table.bin": b"1",
     }
     assert World(files, env=("PYTHONPATH=/opt/pkg",)).level("opt/pkg/table.bin") == "unknown"
+
+
+@pytest.mark.parametrize("text", ["conf/a.ini", "a.ini", "/opt/conf/a.ini", "~/conf/a.ini"])
+@pytest.mark.parametrize("target", ["real/b.cfg", "/opt/conf/real/b.cfg", "further/../real/b.cfg", "second"])
+def test_what_is_named_by_a_link_is_the_file_that_the_link_leads_to(text: str, target: str) -> None:
+    files = {
+        **app(f"OPEN = '{text}'\n"),
+        "opt/conf/real/b.cfg": "",
+        "opt/conf/real/c.cfg": "",
+        "opt/conf/further/x": "",
+    }
+    links = {"opt/conf/a.ini": target, "opt/conf/second": "real/b.cfg"}
+    world = World(files, links=links)
+    assert world.level("opt/conf/a.ini") == "unknown"
+    assert world.level("opt/conf/real/b.cfg") == "unknown"
+    assert world.level("opt/conf/real/c.cfg") == "unreached"
+    assert (
+        World({**files, **app()}, links={**links, "opt/conf/a.ini": "real/b.cfg"}).level("opt/conf/a.ini")
+        == "unreached"
+    )
+
+
+def test_what_is_named_through_a_linked_directory_is_reached_at_any_depth() -> None:
+    files = {**app("OPEN = 'conf/set/a.ini'\n"), "srv/real/one/b.cfg": "", "srv/real/one/c.cfg": ""}
+    links = {"opt/conf": "../srv/real", "srv/real/set": "one", "srv/real/one/a.ini": "b.cfg", "srv/real/one/self": "."}
+    world = World(files, links=links)
+    assert world.level("srv/real/one/b.cfg") == "unknown"
+    assert world.level("srv/real/one/c.cfg") == "unreached"
+
+
+def test_links_to_directories_above_themselves_are_gone_through() -> None:
+    files = {**app("OPEN = 'X11/b.cfg'\n"), "srv/real/one/b.cfg": "", "srv/real/one/c.cfg": ""}
+    links = {"srv/real/one/X11": ".", "srv/real/one/up": "..", "srv/real/one/further": "../one"}
+    world = World(files, links=links)
+    assert world.level("srv/real/one/b.cfg") == "unknown"
+    assert world.level("srv/real/one/c.cfg") == "unreached"
+
+
+def test_a_file_with_more_names_through_links_than_are_looked_at_is_not_called_unreached() -> None:
+    links = {f"srv/{number}": "real" for number in range(600)}
+    assert World({**app(), "srv/real/b.cfg": ""}, links=links).level("srv/real/b.cfg") == "unknown"
+
+
+def test_data_of_a_package_or_a_cache_that_is_a_link_is_read_where_the_link_leads() -> None:
+    files = {
+        **site({"app/__main__.py": "", "app/__init__.py": ""}),
+        "usr/share/tables/t.json": "",
+        "data/cache/kernel": "",
+        "data/other/kernel": "",
+        "etc/table.bin": "",
+    }
+    up = "../" * len(f"{S}/app".split("/"))
+    links = {
+        f"{S}/app/tables": f"{up}usr/share/tables",
+        "root/.cache/triton": "../../data/cache",
+        "work/t": "../etc/table.bin",
+    }
+    world = World(files, links=links, cwd="/work", owned={"app": [f"{S}/app".encode()]})
+    assert world.level("usr/share/tables/t.json") == "unknown"
+    assert world.level("data/cache/kernel") == "unknown"
+    assert world.level("etc/table.bin") == "unknown"
+    assert world.level("data/other/kernel") == "unreached"

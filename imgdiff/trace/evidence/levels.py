@@ -179,21 +179,37 @@ class Role:
         return known
 
     def _strongest(self, path: bytes) -> Evidence:
-        best = self._static(path)
+        best = self._by_links(path)
         entry = self.world.tree.get(path)
         if entry is None:
             return best
         first = self.world.tree.hardlinks.get(path)
         for name in self.world.names_by_first.get(first, ()) if first is not None else ():
             if name != path:
-                best = stronger(best, self._static(name))
+                best = stronger(best, self._by_links(name))
         if entry.type == "symlink":
             target = self.world.tree.resolve(path)
             if target and target != path:
-                behind = self._static(target)
+                behind = self._by_links(target)
                 if _RANK[behind.level] > _RANK[best.level]:
                     hop = Hop(None, path, None, "a link to it", "named")
                     best = Evidence(behind.level, behind.how, (*behind.chain, hop) if behind.chain else (), behind.note)
+        return best
+
+    def _by_links(self, path: bytes) -> Evidence:
+        """The level by a path, or by another that links lead from: what is looked for by a link's name, or lies where
+        data is read and is a link, is the file that the link leads to."""
+        best = self._static(path)
+        if _RANK[best.level] >= _RANK["unknown"]:
+            return best
+        names = self.world.led_to(path)
+        if names is None:
+            return stronger(best, Evidence("unknown", note="more links lead to it than were looked at"))
+        for name in names:
+            found = self._static(name)
+            if _RANK[found.level] > _RANK[best.level]:
+                note = f"the link {show(name)} leads to it" + (f": {found.note}" if found.note else "")
+                best = Evidence(found.level, found.how, found.chain, note)
         return best
 
     def _static(self, path: bytes) -> Evidence:

@@ -10,6 +10,8 @@ from imgdiff.trace.graph.blocks import Block
 from imgdiff.trace.named import Names
 from imgdiff.trace.paths import is_shared_object
 
+_MAX_NAMES = 500  # of one file, through links
+
 
 class World:
     """What every role of one image shares."""
@@ -37,6 +39,7 @@ class World:
         self.shared_names: tuple[Names, frozenset[Block], frozenset[bytes]] | None = None
         self._code: dict[bytes, bool] = {}
         self._shared_objects: list[bytes] | None = None
+        self._links_to: dict[bytes, list[bytes]] | None = None
 
     def links(self) -> list[tuple[str, bytes]]:
         """Return the absolute targets of the image's links, and where each link stands."""
@@ -55,6 +58,33 @@ class World:
                 path for path, entry in entries if entry.type in ("file", "symlink") and is_shared_object(path)
             ]
         return self._shared_objects
+
+    def led_to(self, path: bytes) -> list[bytes] | None:
+        """Return the other paths that lead to a path through links: of the file itself, or of a directory above it, at
+        any depth; a link to a directory above itself is gone through once. None where there are too many."""
+        if self._links_to is None:
+            self._links_to = {}
+            for link, entry in self.tree.entries.items():
+                end = self.tree.resolve(link) if entry.type == "symlink" else None
+                if end and end != link:
+                    self._links_to.setdefault(end, []).append(link)
+        found: dict[bytes, bool] = {path: False}  # whether such a link was gone through
+        waiting = [path]
+        while waiting:
+            name = waiting.pop()
+            here = name
+            while here:
+                for link in self._links_to.get(here, ()):
+                    other = link + name[len(here) :]
+                    upwards = link.startswith(here + b"/")
+                    if other in found or (upwards and found[name]):
+                        continue
+                    if len(found) > _MAX_NAMES:
+                        return None
+                    found[other] = upwards or found[name]
+                    waiting.append(other)
+                here = here.rpartition(b"/")[0]
+        return sorted(found.keys() - {path})
 
     def is_code(self, path: bytes) -> bool:
         """Tell whether a file is what a loader executes: a module, a shared object or program, a script."""
