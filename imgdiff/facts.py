@@ -11,9 +11,11 @@ import hashlib
 import os
 import signal
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.process import BaseProcess
 from typing import Literal
 
 import msgspec
@@ -112,9 +114,7 @@ class Facts:
             return
         if self._pool is None:
             # Not fork: the layers' reading threads and sqlite may be alive in this process.
-            self._pool = ProcessPoolExecutor(
-                self._jobs, mp_context=get_context("forkserver"), initializer=_leave_interrupts
-            )
+            self._pool = ProcessPoolExecutor(self._jobs, mp_context=get_context("forkserver"), initializer=_begin)
         for batch in self._pool.map(extract_batch, list(_batches(work))):
             yield from batch
 
@@ -149,10 +149,19 @@ def _lender() -> Iterator[None]:
         raise ImageError("a snapshot holds facts that are none", "make the snapshot again") from error
 
 
-def _leave_interrupts() -> None:
-    """Leave to the one that started it what the terminal sends to every process: Ctrl-C, and its own end."""
+def _begin() -> None:
+    """Set a worker up: what the terminal sends to every process (Ctrl-C, and its own end) is left to the one that
+    started it, and where that one is gone, however it ended, so is the worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(parent_process(),), name="imgdiff-parent", daemon=True).start()
+
+
+def _end_with(parent: BaseProcess | None) -> None:
+    # The pool's own queue tells no end: each worker holds both ends of it, and would wait there for ever.
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _batches(
