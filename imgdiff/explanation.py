@@ -111,6 +111,7 @@ class _Explaining:
         self._as_root = a.as_root and b.as_root
         self._compilers = bytecode.Compilers()
         self._known = _KnownDeltas(store)
+        self._second: dict[int, dict[bytes, bytes]] = {}
         self._blindspots: list[Blindspot] = []
         self._modules: dict[tuple[bytes | None, bytes | None], kinds.ModuleDelta] = {}
         self._both_infos = _paired_infos(a.attribution, b.attribution)
@@ -121,7 +122,10 @@ class _Explaining:
         self._other = pairs
         self._other_b = {b: a for a, b in pairs.items() if b is not None}
         natives = self._natives(changes)
-        explained = tuple(msgspec.structs.replace(change, delta=self._delta(change, natives)) for change in changes)
+        explained = tuple(
+            msgspec.structs.replace(change, delta=self._named(change, self._delta(change, natives)))
+            for change in changes
+        )
         sources = [
             (change.path_a, change.path_b)
             for change in changes
@@ -147,6 +151,28 @@ class _Explaining:
                         pyc_b if module.runs_b == "bytecode" else source_b,
                     )
                     yield Switched((source_a, source_b), ran, module.bytecode)
+
+    def _named(self, change: Change, delta: Delta | None) -> Delta | None:
+        """Say of a name that came or went which other one its file has: they weigh by themselves."""
+        if delta is None or (change.path_a is not None and change.path_b is not None):
+            return delta
+        side = self._b if change.path_a is None else self._a
+        first = side.tree.hardlinks.get(change.path)
+        if first is None:
+            return delta
+        other = _text(first if first != change.path else self._seconds(side)[first])
+        reason = f"{delta.reason} It is a hard link: /{other} is the same file, and each name weighs by its own path."
+        return msgspec.structs.replace(delta, reason=reason)
+
+    def _seconds(self, side: OneSide) -> dict[bytes, bytes]:
+        """Return the second name (by bytes) of each file with several, by its first."""
+        known = self._second.get(id(side))
+        if known is None:
+            known = self._second[id(side)] = {}
+            for name, first in sorted(side.tree.hardlinks.items()):
+                if name != first:
+                    known.setdefault(first, name)
+        return known
 
     def _delta(self, change: Change, natives: dict[Change, Delta]) -> Delta | None:
         if change.status == "moved":

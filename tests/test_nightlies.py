@@ -16,6 +16,7 @@ import imgdiff
 from imgdiff.model import JudgedChange, Report
 from tests.support import nightly
 from tests.support.elf import Elf, elf_bytes
+from tests.support.images import Member
 from tests.support.nightly import LIBRARY, SITE, TUESDAY, Build, Shop
 
 pytest.importorskip("pip", reason="pip installs the wheels that the images hold")
@@ -97,6 +98,12 @@ def build_labels(build: Build) -> None:
     logs(build)  # so that there is a file that differs, as always
 
 
+def further_names(build: Build) -> None:
+    """What a tool that links equal files together leaves: further names of files that are loaded, which nobody asks for."""
+    for path, name in ((OPS, "var/spare/ops_of_monday.py"), (LIBRARY, "var/spare/kernel.of.monday")):
+        build.files[name] = Member(name, type="hardlink", target=path, mtime=TUESDAY)
+
+
 def user_by_name(build: Build) -> None:
     build.user = "root:root"
     logs(build)
@@ -166,6 +173,11 @@ def other_loader_cache(build: Build) -> None:
     cache = build.files["etc/ld.so.cache"].content
     assert cache.count(b"/usr/local/lib/libkernel.so.1\0") == 1
     build.put("etc/ld.so.cache", cache.replace(b"/usr/local/lib/libkernel", b"/usr/local/lab/libkernel"))
+
+
+def other_name(build: Build) -> None:
+    """A further name by which Python looks first: a package of its own in the working directory."""
+    build.files["srv/kernels.py"] = Member("srv/kernels.py", type="hardlink", target="srv/app/__init__.py")
 
 
 def other_root(build: Build) -> None:
@@ -254,6 +266,9 @@ KINDS: dict[str, Nightly] = {
         "",
         vllm=True,
         config=("VLLM_BUILD_COMMIT", "VLLM_BUILD_URL", "org.opencontainers.image.revision"),
+    ),
+    "further-names": Nightly(
+        further_names, (Proof("var/spare/", "unreached", "code", "hard link"),), other_name, "stands", "srv/kernels.py"
     ),
     "user-by-name": Nightly(user_by_name, (Proof("var/log/", "outside"),), other_root, "undecided", "etc/passwd"),
     "vim": Nightly(
@@ -437,3 +452,19 @@ def test_root_by_name_is_the_user_that_engines_start_by_default(
     assert [(change.field, change.bears) for change in report.config] == [("user", bears)]
     assert ("/etc/passwd" in report.config[0].reason) == (bears == "none")
     assert report.verdict.outcome == ("identical" if bears == "none" else "undecided")
+
+
+def test_what_changed_under_all_names_of_a_file_counts_for_each(
+    shop: Shop, compare: Callable[[Build, Build], Report]
+) -> None:
+    a = shop.plain.copy()
+    further_names(a)
+    b = a.copy()
+    other_kernel(b)
+    report = compare(a, b)
+    assert report.verdict.outcome == "stands"
+    changes = named(report)
+    assert {changes[path].bears["main"] for path in (LIBRARY, "var/spare/kernel.of.monday")} == {"stands"}
+    del b.files["var/spare/ops_of_monday.py"], b.files["var/spare/kernel.of.monday"]
+    b.files[LIBRARY] = a.files[LIBRARY]
+    assert compare(a, b).verdict.outcome == "killed"

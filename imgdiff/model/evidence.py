@@ -100,6 +100,9 @@ class RoleTrace(Protocol):
     def evidence(self, path: bytes) -> Evidence:
         """Return the strongest level that holds for a path of this image (of any type, present in the tree)."""
 
+    def by_name(self, path: bytes) -> Evidence:
+        """Return the same, whatever other names the file has (hard links): what it means that this one came or went."""
+
     def absent(self, path: bytes, like: FileEntry) -> Evidence:
         """Return the level that a file *would* have here if it stood at this path: used for the side that lacks it."""
 

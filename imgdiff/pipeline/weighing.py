@@ -209,9 +209,11 @@ def judge_changes(
         placed: dict[str, Evidence] = {}
         for role in (role.name for role in profile.roles):
             in_a, in_b = trace_a.roles[role], trace_b.roles[role]
-            present = [
-                side.evidence(path) for side, path in ((in_a, change.path_a), (in_b, change.path_b)) if path is not None
-            ]
+            if change.path_a is None or change.path_b is None:  # another name of the file weighs by itself
+                side, path = (in_b, change.path_b) if change.path_a is None else (in_a, change.path_a)
+                present = [] if path is None else [side.by_name(path)]
+            else:
+                present = [in_a.evidence(change.path_a), in_b.evidence(change.path_b)]
             if change.path_a is None and change.b is not None and change.path_b is not None:
                 present.append(in_a.absent(change.path_b, change.b))
             if change.path_b is None and change.a is not None and change.path_a is not None:

@@ -178,12 +178,16 @@ class Role:
             known = self._known[path] = self._strongest(path)
         return known
 
-    def _strongest(self, path: bytes) -> Evidence:
+    def by_name(self, path: bytes) -> Evidence:
+        """Return the strongest level that holds for a path, whatever other names its file has (hard links)."""
+        return self._strongest(path, shared=False)
+
+    def _strongest(self, path: bytes, *, shared: bool = True) -> Evidence:
         best = self._by_links(path)
         entry = self.world.tree.get(path)
         if entry is None:
             return best
-        first = self.world.tree.hardlinks.get(path)
+        first = self.world.tree.hardlinks.get(path) if shared else None
         for name in self.world.names_by_first.get(first, ()) if first is not None else ():
             if name != path:
                 best = stronger(best, self._by_links(name))

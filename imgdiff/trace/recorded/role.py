@@ -54,7 +54,13 @@ class RecordedRoleTrace:
 
     def evidence(self, path: bytes) -> Evidence:
         """Return the strongest level that holds for a path of this image."""
-        static = self.static.evidence(path)
+        return self._shown(path, self.static.evidence(path))
+
+    def by_name(self, path: bytes) -> Evidence:
+        """Return the same, whatever other names the file has. Maps name one of them, so a recording speaks for all."""
+        return self._shown(path, self.static.by_name(path))
+
+    def _shown(self, path: bytes, static: Evidence) -> Evidence:
         how = self._how(path)
         if how is None or (how == "opened" and is_module(path) and static.level == "eager"):
             return static  # by static means it runs; that it was read as text as well takes nothing away
