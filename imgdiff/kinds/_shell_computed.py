@@ -12,7 +12,7 @@ from imgdiff.kinds._shell_nouns import Command, Literal, Substitution, Unknown, 
 from imgdiff.model import HOLE, Computed, ComputedKind, Pattern
 
 _BEFORE = frozenset({"exec", "command", "builtin", "nohup", "time", "setsid"})  # run what stands behind their options
-_PYTHON = re.compile(r"(?:.*/)?(?:python|pypy)[\d.]*t?")
+_PYTHON = re.compile(r"(?:.*/)?\.?(?:(?:platform-)?python|pypy|graalpy)(?![a-z]*config)[\w.+-]*")
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
 _LISTS = frozenset({"find", "ls", "run-parts", "sort", "echo", "printf"})
 _ENTERS = frozenset({"cd", "pushd"})

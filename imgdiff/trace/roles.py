@@ -13,6 +13,7 @@ from imgdiff.model import (
     Attribution,
     Blindspot,
     ElfFacts,
+    Environment,
     FactSource,
     Profile,
     ProfileRole,
@@ -25,6 +26,7 @@ from imgdiff.trace.data.entry_points import EntryPoints
 from imgdiff.trace.evidence.chains import Root
 from imgdiff.trace.finder.resolver import Found, Resolver
 from imgdiff.trace.finder.search_path import SearchPath, build_search_path
+from imgdiff.trace.finder.suffixes import DEBUG_NAME, builds, is_cpython
 from imgdiff.trace.graph.blocks import Unit
 from imgdiff.trace.graph.graph import Graph
 from imgdiff.trace.graph.narrowing import narrowing
@@ -78,6 +80,7 @@ class Maker:
         environment = start.environment
         if environment is None:
             return None
+        self._note_build(environment, start)
         base_sites: tuple[bytes, ...] = ()
         if environment.system_site and environment.prefix != environment.base:
             base_sites = tuple(
@@ -97,6 +100,21 @@ class Maker:
             if self.profile.assumed != Assumed():
                 known.narrowing = narrowing(known, self.profile, self.facts, self.words)
         return known
+
+    def _note_build(self, environment: Environment, start: PythonStart) -> None:
+        """Note an interpreter of which it is not known which extension modules and libraries it loads."""
+        names = tuple(role.name for role in self.profile.roles)
+        asked = (start.invoked, self.tree.resolve(start.invoked) or b"")
+        reason = None
+        if not is_cpython(environment):
+            reason = "it is no CPython: what it has built in, compiles and loads otherwise is not followed"
+        elif any(DEBUG_NAME.fullmatch(name) for name in asked) and len(builds(self.tree, environment)) > 1:
+            reason = (
+                "it is a debug build that shares its library with another: which extension modules it loads is open"
+            )
+        if reason is not None:
+            spot = Blindspot("interpreter", reason, environment.executable, self.side, names)
+            self.blindspots += [spot] if spot not in self.blindspots else []
 
     def child_graph(self, parent: Graph, start: PythonStart, launch: Launch) -> Graph | None:
         """Return the graph of a ``python -m`` child: the parent's own, if the working directory holds no module and

@@ -111,6 +111,7 @@ def test_a_python_without_a_standard_library_is_open() -> None:
         "python3.12.real",
         ".python-wrapped",
         "graalpy",
+        "platform-python3.6",
     ],
 )
 def test_an_interpreter_of_another_build_is_one(name: str) -> None:

@@ -10,10 +10,10 @@ import msgspec
 
 from imgdiff.model import Tree
 from imgdiff.trace.finder.search_path import SearchPath
+from imgdiff.trace.finder.suffixes import Suffixes
 
 FoundKind = Literal["source", "bytecode", "extension", "namespace", "data"]  # data: no module, a step of a chain
 # A hyphen keeps a name out of import statements, not out of __import__ (_sysconfigdata__linux_x86_64-linux-gnu).
-_PLATFORM = re.compile(rb"[^.]+\.cpython-\d+[a-z]*-([\w.-]+)\.so")
 _IDENTIFIER = re.compile(rb"[^\W\d][\w-]*", re.ASCII)
 # Below the standard library they could be imported by a name that code computes, as ``site-packages.NAME``; nobody
 # does, and that would make of every string that holds the word the name of all that is installed.
@@ -30,25 +30,12 @@ class Found(msgspec.Struct, frozen=True):
     portions: tuple[bytes, ...] = ()
 
 
-def _triplet(tree: Tree, search: SearchPath) -> bytes:
-    """A pattern for the platform in the suffix of extension modules (x86_64-linux-gnu): that of the standard library's
-    own, if they agree, else any. Python looks for no module of another platform."""
-    stdlib = search.environment.stdlib
-    names = tree.children(stdlib + b"/lib-dynload") if stdlib is not None else ()
-    own = {match[1] for name in names if (match := _PLATFORM.fullmatch(name)) is not None}
-    return re.escape(own.pop()) if len(own) == 1 else rb"[\w.-]+"
-
-
 class Resolver:
     """Resolves module names in one tree over one search path; remembers every answer."""
 
     def __init__(self, tree: Tree, search: SearchPath) -> None:
         self.tree, self.search = tree, search
-        digits = search.environment.version.replace(".", "")
-        self._tag = re.compile(
-            rb"(?:\.cpython-%st?(?:-%s)?|\.abi3t?|)\.so" % (re.escape(digits.encode()), _triplet(tree, search)),
-            re.ASCII,
-        )
+        self._suffixes = Suffixes(tree, search.environment)
         self._first = frozenset(name for name, (_, first) in search.finders.items() if first)
         self._found: dict[str, Found | None] = {}
         self._names: dict[bytes, frozenset[bytes]] = {}
@@ -173,14 +160,15 @@ class Resolver:
         """Return the extension modules in a directory that this interpreter can load: stem -> file name."""
         known = self._extensions.get(directory)
         if known is None:
-            known = {}
+            first: dict[bytes, tuple[int, int, bytes]] = {}
             for name in self.tree.children(directory):
                 if name.endswith(b".so"):
                     stem = name.partition(b".")[0]
-                    if self._tag.fullmatch(name[len(stem) :]):
-                        # The longest suffix (with the interpreter's tag) is asked first.
-                        known[stem] = max(known.get(stem, b""), name, key=len)
-            self._extensions[directory] = known
+                    rank = self._suffixes.rank(name[len(stem) :])
+                    if rank is not None:  # of two of one rank, the one with a platform is asked first
+                        here = rank, -len(name), name
+                        first[stem] = min(first.get(stem, here), here)
+            known = self._extensions[directory] = {stem: name for stem, (_, _, name) in first.items()}
         return known
 
     def submodules(self, package: str) -> list[str]:

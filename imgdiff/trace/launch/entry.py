@@ -32,7 +32,7 @@ from imgdiff.trace.launch.words import expanded, shell_code, started_by, words_o
 _MAX_PLACES = 6  # directories that a wrapper names
 _MAX_DEPTH = 16  # of scripts that start scripts
 _SHELLS = frozenset({b"sh", b"bash", b"dash", b"ash", b"zsh", b"ksh", b"busybox"})
-_PYTHON = re.compile(rb"\.?(?:python|pypy|graalpy)(?![a-z]*config)[\w.+-]*")
+_PYTHON = re.compile(rb"\.?(?:(?:platform-)?python|pypy|graalpy)(?![a-z]*config)[\w.+-]*")
 _MAINS = frozenset({"Py_BytesMain", "Py_Main"})  # what CPython's Programs/python.c calls, under whatever name
 _MODULE = re.compile(r"(?!\d)\w+(?:\.\w+)*")
 _WRAPPERS = frozenset(
