@@ -287,11 +287,26 @@ _cache_dir = click.option(
 )
 
 
+def _known(directory: Path | None) -> Path | None:
+    """Return the directory of a cache; one that is not empty and was never a cache is refused, as nothing in it is
+    ours."""
+    if directory is not None and not (directory / "CACHEDIR.TAG").exists():
+        try:
+            foreign = any(directory.iterdir())
+        except FileNotFoundError:
+            foreign = False
+        if foreign:
+            raise UsageError(
+                f"{str(directory)!r} is no cache of imgdiff", "give the directory that runs had as --cache-dir"
+            )
+    return directory
+
+
 @cache_group.command("info")
 @_cache_dir
 def cache_info(cache_dir: Path | None) -> None:
     """Say where the cache lies and how large it is."""
-    with Store.open(cache_dir) as store:
+    with Store.open(_known(cache_dir)) as store:
         for name, value in store.info().items():
             click.echo(f"{name}: {value:,}" if isinstance(value, int) else f"{name}: {value}")
 
@@ -304,7 +319,7 @@ _quiet = click.option("-q", "--quiet", is_flag=True, help="Say nothing of what w
 @_quiet
 def cache_clear(cache_dir: Path | None, quiet: bool) -> None:
     """Remove everything that is cached."""
-    with Store.open(cache_dir) as store:
+    with Store.open(_known(cache_dir)) as store:
         before = store.info()
         store.clear()
         _say_freed(store, before, quiet)
@@ -332,7 +347,7 @@ def _say_freed(store: Store, before: Mapping[str, str | int], quiet: bool) -> No
 @_quiet
 def cache_prune(max_size: int, cache_dir: Path | None, quiet: bool) -> None:
     """Remove what was not used for longest, until the cache fits in --max-size megabytes."""
-    with Store.open(cache_dir) as store:
+    with Store.open(_known(cache_dir)) as store:
         before = store.info()
         store.prune(max_size * 1_000_000)
         _say_freed(store, before, quiet)

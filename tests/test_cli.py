@@ -640,3 +640,14 @@ def test_secrets_are_in_no_format(shell: Shell) -> None:
     for text in (*texts, ran.out, ran.err, also.out, json_.out):
         assert not [secret for secret in SECRETS if secret in text]
     assert all("HF_TOKEN" in text for text in texts)
+
+
+@pytest.mark.parametrize("command", [["info"], ["clear"], ["prune"]])
+def test_a_directory_that_was_never_a_cache_is_left_alone(shell: Shell, tmp_path: Path, command: list[str]) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "rows.sqlite").write_text("mine")
+    done = shell.fork("cache", *command, "--cache-dir", str(mine))
+    assert (done.code, done.out) == (2, "")
+    assert "is no cache of imgdiff" in done.err
+    assert [(path.name, path.read_text()) for path in mine.iterdir()] == [("rows.sqlite", "mine")]

@@ -302,3 +302,25 @@ def test_the_time_that_a_call_took_is_no_part_of_its_result(settings: Pair) -> N
     assert settings.diff(strace=lines).verdict.outcome == "killed"
     read = '5 openat(AT_FDCWD, "/etc/app/settings.json", O_RDONLY) = 3 <0.000012>'
     assert settings.diff(strace=(*lines, read)).verdict.outcome == "stands"
+
+
+# Processes of something else -------------------------------------------------------------------------------------------
+
+TRACKER = ["python3.11", "-c", "from multiprocessing.resource_tracker import main;main(6)"]
+
+
+@pytest.mark.parametrize("argv", [TRACKER, ["python3.11", "/usr/local/bin/healthcheck.py"]], ids=["tracker", "health"])
+def test_a_process_that_ran_nothing_of_the_entry_tells_nothing_of_its_role(
+    module: Pair, tmp_path: Path, argv: list[str]
+) -> None:
+    """One file of a directory of recordings, or one that ``docker exec`` left there: it lacks whatever it is asked for."""
+    data = PYTHON["usr/lib/python3.11/os.py"]
+    ran = event("exec", file="/usr/lib/python3.11/os.py", sha256=hashlib.sha256(data or b"").hexdigest(), name=None)
+    other = [{**app(7, 1), "argv": argv}, ran]
+    alone = imgdiff.diff(
+        str(tmp_path / "a"), str(tmp_path / "b"), traces=[str(write(tmp_path / "alone", other))], cache=False, jobs=1
+    )
+    assert alone.verdict.outcome == "undecided"
+    assert any("no recorded process ran what main starts with" in text for text in alone.verdict.caveats)
+    assert run(module, tmp_path, [app(6)]).verdict.outcome == "killed"
+    assert run(module, tmp_path, [app(6)], [other[0], ran]).verdict.outcome == "killed"

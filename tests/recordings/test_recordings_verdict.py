@@ -291,3 +291,16 @@ def test_a_report_is_recalled_for_the_same_recording_alone(tmp_path: Path, cache
     with engine.open("a") as file:
         file.write(json.dumps(ran(MIDDLEWARE, sources("b")[MIDDLEWARE])) + "\n")
     assert outcome() == "stands"
+
+
+@pytest.mark.parametrize("kept", ["resource_tracker", "EngineCore"])
+def test_one_process_of_a_run_tells_nothing_of_the_roles_of_others(cache: Path, kept: str) -> None:
+    """The recording shipped with the story, of which one file was given."""
+    shipped = Path(__file__).parents[2] / "fixtures" / "story"
+    files = [file for file in sorted((shipped / "recording").iterdir()) if kept in file.read_text(encoding="utf-8")]
+    report = imgdiff.diff(
+        str(shipped / "a"), str(shipped / "b"), traces=[str(files[0])], cache_dir=cache, roles=["api-server"]
+    )
+    assert report.verdict.outcome != "killed"
+    if kept == "resource_tracker":
+        assert any("no recorded process ran what api-server starts with" in text for text in report.verdict.caveats)

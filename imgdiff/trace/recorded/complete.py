@@ -40,6 +40,11 @@ class Completeness:
             self._blame(frozenset(self._reasons), doubt)
         self._first = frozenset(role.name for role in profile.roles if role.parent is None)
         self._children()
+        for role in profile.roles:
+            names = roles.starts_with(role)
+            if names is not None:
+                shown = " or ".join(names[:_MOST])
+                self._blame(frozenset((role.name,)), f"no recorded process ran what {role.name} starts with ({shown})")
         for index, process in enumerate(processes):
             self._one(index, process)
 

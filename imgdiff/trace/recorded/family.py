@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
@@ -161,6 +162,36 @@ class Roles:
             if not group.optional
         ]
         return any(groups) and all(not paths or not executed.isdisjoint(paths) for paths in groups)
+
+    def starts_with(self, role: ProfileRole) -> tuple[str, ...] | None:
+        """Return what a role starts with, where none of the processes that could be of it ran that: they are something
+        else (a health check, multiprocessing's resource tracker). None where one did, or nothing shows what ran."""
+        members = [
+            uses
+            for process, uses, candidates in zip(self._processes, self._uses, self.candidates, strict=True)
+            if role.name in candidates and not {"python", "syscalls"}.isdisjoint(process.coverage)
+        ]
+        if not members or any(self.roots_ran(role, uses) for uses in members):
+            return None
+        modules = self._traced[role.name].modules
+        groups = [[name for name in group.any_of if name in modules] for group in role.roots if not group.optional]
+        if any(groups):
+            return tuple(name for group in groups for name in group)
+        return None if role.parent is not None else self._entry(role, members)
+
+    def _entry(self, role: ProfileRole, members: Sequence[Used]) -> tuple[str, ...] | None:
+        """The same for a role of which the entry alone says what it starts with."""
+        traced = self._traced[role.name]
+        paths: dict[str, bytes] = {}
+        for name in traced.roots:
+            if name.startswith("/"):
+                paths[name] = name.encode("utf-8", "surrogateescape").strip(b"/")
+            elif name in traced.modules and name.partition(".")[0] not in sys.stdlib_module_names:
+                paths[name] = traced.modules[name][1].path
+        keys = {key for path in paths.values() for key in (path, module_key(path))}
+        if not paths or any(not keys.isdisjoint(uses.everything()) for uses in members):
+            return None
+        return tuple(paths)
 
     def _first(self, index: int) -> frozenset[str]:
         """A process whose parent is not recorded: what the entry starts, unless it goes on in another one's place."""

@@ -70,7 +70,8 @@ def _completeness(role: RecordedRole) -> str:
         return whole
     more = len(role.incomplete) - _FEW
     rest = f"; and {more} more" if more > 0 else ""
-    return f"{whole}, not for the rest: {'; '.join(role.incomplete[:_FEW])}{rest}"
+    but = ", not for the rest" if covered else ", so that absence from it settles nothing"
+    return f"{whole}{but}: {'; '.join(role.incomplete[:_FEW])}{rest}"
 
 
 def _and(names: Sequence[str]) -> str:
