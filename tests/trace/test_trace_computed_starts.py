@@ -205,6 +205,9 @@ RUNNERS = {
     "usr/bin/micromamba": "ELF",
     "usr/bin/poetry": "#!/usr/bin/python3.12\n",
     "usr/bin/conda": "#!/usr/bin/python3.12\n",
+    "usr/bin/uvx": "ELF",
+    "usr/bin/pipx": "#!/usr/bin/python3.12\n",
+    "usr/bin/tox": "#!/usr/bin/python3.12\n",
 }
 WORK, OTHER = b"work/.venv", b"conda/envs/other"
 
@@ -223,6 +226,10 @@ WORK, OTHER = b"work/.venv", b"conda/envs/other"
         (("poetry", "run", "serve"), "/work", WORK),
         (("poetry", "run", "python", "main.py"), "/work", WORK),
         (("sh", "-c", "exec uv run --no-sync python main.py"), "/work", WORK),
+        (("uv", "tool", "run", "serve"), "/work", WORK),
+        (("uvx", "--from", "tool", "serve", "--port", "1"), "/", WORK),
+        (("pipx", "run", "serve"), "/", WORK),
+        (("tox", "exec", "--", "serve"), "/work", WORK),
         (("conda", "run", "-n", "other", "python", "/work/main.py"), "/", OTHER),
         (("conda", "run", "--no-capture-output", "-p", "/conda/envs/other", "python", "/work/main.py"), "/", OTHER),
         (("micromamba", "run", "--name=other", "python", "-m", "main"), "/work", OTHER),
@@ -239,7 +246,7 @@ def test_a_runner_starts_its_command_in_an_environment_of_its_own(
         argv=argv,
         env=("PATH=/usr/bin",),
         cwd=cwd,
-        elves={**ELVES, "usr/bin/uv": ELF, "usr/bin/micromamba": ELF},
+        elves={**ELVES, **dict.fromkeys(("usr/bin/uv", "usr/bin/uvx", "usr/bin/micromamba"), ELF)},
         links={"bin": "usr/bin", **links},
         environments=[
             Environment(b"usr", b"usr", PYTHON, "3.12", STDLIB, (SITE,)),

@@ -93,6 +93,13 @@ def test_an_entry_of_which_the_image_lacks_what_it_starts_is_open(argv: tuple[st
     assert reason in reasons(found)[0]
 
 
+@pytest.mark.parametrize("environments", [None, ()])
+def test_a_script_whose_interpreter_the_image_lacks_is_open_in_any_image(environments: tuple[()] | None) -> None:
+    found = World({"opt/bin/lost": "#!/opt/none/run\n"}, argv=("/opt/bin/lost",), environments=environments)
+    assert len(reasons(found)) == 1
+    assert "its interpreter is not in the image" in reasons(found)[0]
+
+
 def test_a_python_without_a_standard_library_is_open() -> None:
     found = World(
         {**APP, "usr/bin/pypy3": "ELF"}, argv=("pypy3", "x.py"), elves={"usr/bin/pypy3": STARTS}, environments=()

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from imgdiff.model import Environment
 from imgdiff.starting import DEFAULT_PATH
 
-RUNNERS = frozenset(b"uv conda mamba micromamba poetry pdm pipenv hatch rye pixi".split())
+RUNNERS = frozenset(b"uv uvx pipx conda mamba micromamba poetry pdm pipenv hatch rye pixi tox nox".split())
 _NAMES = ("-n", "--name", "-p", "--prefix")  # of conda and its kin
 _DIRECTORIES = ("--directory", "--project", "-C", "-p", "--cwd")
 _MAX_ENVIRONMENTS = 8

@@ -30,7 +30,7 @@ def unfollowed(launches: Sequence[Launch], natives: Natives, attribution: Attrib
             yield f"the entry starts {show(launch.program)}, and what that starts is not followed: {known.reason}"
         elif alone and launch.told:
             yield f"the entry starts {show(launch.program)} without a program: what it is told to run is not known"
-        elif alone and attribution.environments and _rule(launch, common().no_python) is None:
+        elif alone and _rule(launch, common().no_python) is None:
             touched = (one.path for other in launches if other.program != launch.program for one in other.touched)
             reason = None if launch.program in touched else _can_start(launch, natives)  # it is only on the way
             if reason is not None:
@@ -61,6 +61,8 @@ def _can_start(launch: Launch, natives: Natives) -> str | None:
     facts = natives.facts.elf(launch.program)
     if facts is None:
         return "its interpreter is not in the image"
+    if not natives.attribution.environments:
+        return None  # there is no Python that it could come to
     if not isinstance(facts, ElfFacts):
         return "what that starts could not be read"
     closure = natives.resolver(launch, launch.program).closure([Start(launch.program)])
