@@ -31,7 +31,9 @@ from imgdiff.trace.launch.words import expanded, shell_code, started_by, words_o
 
 _MAX_PLACES = 6  # directories that a wrapper names
 _MAX_DEPTH = 16  # of scripts that start scripts
-_SHELLS = frozenset({b"sh", b"bash", b"dash", b"ash", b"zsh", b"ksh", b"busybox"})
+_SHELLS = frozenset({b"sh", b"bash", b"dash", b"ash", b"hush", b"zsh", b"ksh"})
+_MANY = re.compile(rb"(?:busybox|toybox)[\w.-]*")
+_COREUTILS = "--coreutils-prog-shebang="  # coreutils built as one program: each of its names is a script for it
 _PYTHON = re.compile(rb"\.?(?:(?:platform-)?python|pypy|graalpy)(?![a-z]*config)[\w.+-]*")
 _MAINS = frozenset({"Py_BytesMain", "Py_Main"})  # what CPython's Programs/python.c calls, under whatever name
 _MODULE = re.compile(r"(?!\d)\w+(?:\.\w+)*")
@@ -39,7 +41,7 @@ _WRAPPERS = frozenset(
     b"tini tini-static dumb-init catatonit docker-init env numactl taskset nice ionice chrt stdbuf timeout setpriv "
     b"setsid gosu su-exec sudo runuser nohup time catchsegv unshare capsh strace ltrace gdb valgrind perf nsys ncu "
     b"vtune mpirun mpiexec xvfb-run flock prlimit eatmydata s6-setuidgid "
-    b"linux32 linux64 setarch arch xargs busybox".split()
+    b"linux32 linux64 setarch arch xargs".split()
 )
 _LOGIN = frozenset({"-", "-l", "-i", "--login"})  # of su, sudo, runuser
 _SPLIT = re.compile(r"-[0iv]*S(.*)|--split-string(?:=(.*))?", re.DOTALL)
@@ -79,8 +81,16 @@ class Follower:
         return self._script(base, path, depth)
 
     def _binary(self, base: Launch, found: bytes, names: set[bytes], depth: int) -> list[Launch]:
+        if any(
+            _MANY.fullmatch(name) for name in names
+        ):  # one file for many programs, which go by the name they run under
+            name = found.rpartition(b"/")[2]
+            if _MANY.fullmatch(name):
+                base = msgspec.structs.replace(base, argv=base.argv[1:])
+                name = base.argv[0].encode("utf-8", "surrogateescape") if base.argv else name
+            names = {name.rpartition(b"/")[2]}
         argv = list(base.argv)
-        if names & _SHELLS and not (b"busybox" in names and found.rpartition(b"/")[2] == b"busybox"):
+        if names & _SHELLS:
             return self._shell(base, argv[1:], depth)
         facts = self.facts.elf(base.touched[0].path)
         if any(_PYTHON.fullmatch(name) for name in names) or (
@@ -241,6 +251,10 @@ class Follower:
             match = re.search(rb"^'''exec' (\S+|\"[^\"]+\")", text or b"", re.MULTILINE)
             if match is not None:
                 words = [match[1].strip(b'"').decode("utf-8", "surrogateescape")]
+        if len(words) == 2 and words[1].startswith(_COREUTILS):
+            program = self.follow([words[0]], base.env, base.cwd, depth + 1)
+            base = self._joined(base, program[0], sure=True) if program else base
+            return self._wrapped(msgspec.structs.replace(base, argv=(absolute, *rest)), rest, depth) or [base]
         launches = [
             self._interpreted(base, each)
             for each in self.follow([*words, absolute, *rest], base.env, base.cwd, depth + 1)
