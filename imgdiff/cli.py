@@ -6,6 +6,7 @@ and the summary to stderr.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -407,6 +408,8 @@ def main() -> NoReturn:
         with suppress(OSError):  # the terminal is gone
             click.echo("interrupted", err=True)
         signal.signal(signum, signal.SIG_DFL)
+        if signum != signal.SIGHUP:  # that ends multiprocessing's own helper, too, which would be missed loudly
+            atexit._run_exitfuncs()  # noqa: SLF001  else the directory stays that is made for workers' sockets
         os.kill(os.getpid(), signum)  # so that a calling shell sees an interrupt, not an error
     except click.ClickException as error:
         click.echo(f"imgdiff: {safe(error.format_message())}", err=True)

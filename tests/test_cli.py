@@ -510,6 +510,25 @@ def test_an_interrupt_leaves_nothing_behind(
     assert not [path for path in shell.directory.rglob("*") if path.name.endswith((".part", ".tmp"))]
 
 
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_while_worker_processes_run_leaves_nothing_behind(signum: signal.Signals, shell: Shell) -> None:
+    names = [f"large{number}" for number in range(4)]  # so much that processes are started for it
+    engine = {"srv/app/engine.py": PYTHON["srv/app/engine.py"] + f"from app import {', '.join(names)}\n".encode()}
+    for name in names:
+        engine[f"srv/app/{name}.py"] = f"NAME = {name!r}\n".encode() + b"#" * 1_500_000
+    layout(shell.directory / "a", engine)
+    layout(shell.directory / "b", {**engine, "srv/app/large0.py": b"NAME = 1\n" + b"#" * 1_500_000})
+    process = shell.start("a", "b", "--no-cache", "--jobs", "2", "-o", "report.json", start_new_session=True)
+    while not any(shell.temporary.glob("pymp-*")):  # what multiprocessing makes for them
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+    os.killpg(process.pid, signum)
+    out, err = process.communicate(timeout=300)
+    assert (process.returncode, out, err.strip()) == (-signum, b"", b"interrupted")
+    assert shell.left() == []
+    assert not (shell.directory / "report.json").exists()
+
+
 SLOW_IMPORT = """
 import sys, time
 class Slow:
