@@ -18,6 +18,7 @@ from imgdiff.trace.graph.children import command_line, takes_a_list
 from imgdiff.trace.graph.graph import Graph
 from imgdiff.trace.launch.entry import Follower
 from imgdiff.trace.launch.started import Launch
+from imgdiff.trace.libraries.listed import libraries_listed
 from imgdiff.trace.libraries.needed import PRELOAD, Caches, Closure, LibraryResolver, Start
 from imgdiff.trace.paths import is_shared_object, resolved, show
 
@@ -166,7 +167,8 @@ class Natives:
         found = reach.graph.resolver.find("_ctypes")
         ctypes = found.path if found is not None and found.kind == "extension" else None
         opened: dict[str, Unit | bytes] = {}
-        for name, unit in self._names_opened(reach):
+        env = launch.env if launch is not None else {}
+        for name, unit in (*self._names_opened(reach), *libraries_listed(reach, self.tree, env)):
             opened.setdefault(name, unit)
         more = [*starts, *(Start(path, "extension module") for path in sorted(deferred))]
         for _ in range(_MAX_ROUNDS):
