@@ -26,21 +26,12 @@ from imgdiff.trace.data.entry_points import EntryPoints
 from imgdiff.trace.evidence.chains import Root
 from imgdiff.trace.finder.resolver import Found, Resolver
 from imgdiff.trace.finder.search_path import SearchPath, build_search_path
+from imgdiff.trace.finder.startup import FORKSERVER_STARTUP, MODULE_STARTUP, SPAWN_STARTUP, STARTUP
 from imgdiff.trace.finder.suffixes import DEBUG_NAME, builds, is_cpython
 from imgdiff.trace.graph.blocks import Unit
 from imgdiff.trace.graph.graph import Graph
 from imgdiff.trace.graph.narrowing import narrowing
 from imgdiff.trace.launch.started import Launch, PythonStart
-
-# Before the first line of a program: CPython's Lib/site.py, and what Python/pylifecycle.c imports.
-_STARTUP = (
-    "encodings", "encodings.aliases", "encodings.utf_8", "encodings.ascii", "encodings.latin_1", "codecs", "io", "abc",
-    "site", "os", "stat", "posixpath", "genericpath", "_collections_abc", "_sitebuiltins", "_weakrefset", "zipimport",
-    "importlib._bootstrap", "importlib._bootstrap_external", "sitecustomize", "usercustomize",
-)  # fmt: skip
-_MODULE_STARTUP = ("runpy", "pkgutil", "importlib.util", "importlib.machinery", "importlib.abc")
-_SPAWN_STARTUP = ("multiprocessing.spawn", "multiprocessing.resource_tracker", "multiprocessing.popen_spawn_posix")
-_FORKSERVER_STARTUP = ("multiprocessing.forkserver", "multiprocessing.popen_forkserver")
 
 # What lies in the standard library's directory and is none of it: the two modules are the image's maker's.
 _NOT_STANDARD = {"site-packages", "dist-packages", "__pycache__", "sitecustomize", "usercustomize"}
@@ -66,7 +57,7 @@ class Maker:
         self.words: frozenset[str] = frozenset()  # of the command lines
         self._standard: dict[bytes | None, frozenset[str]] = {}
         self.points = EntryPoints(attribution)
-        self.run_time = RunTimePath(tree, attribution, facts.text, side, _STARTUP)
+        self.run_time = RunTimePath(tree, attribution, facts.text, side, STARTUP)
         names = tuple(role.name for role in profile.roles)
         for path, entry in sorted(tree.entries.items()):
             if path.endswith(b"._pth") and entry.type != "dir" and tree.lookup(path[: -len(b"._pth")]) is not None:
@@ -201,7 +192,7 @@ class Maker:
 
     def begins(self, graph: Graph, *, module: bool) -> Iterator[tuple[Unit, Root]]:
         """Yield what every interpreter imports at its start (and for ``-m`` and ``-c``), and what ``.pth`` lines do."""
-        yield from self._named(graph, (*_STARTUP, *_MODULE_STARTUP) if module else _STARTUP)
+        yield from self._named(graph, (*STARTUP, *MODULE_STARTUP) if module else STARTUP)
         for startup in graph.resolver.search.startup:
             unit = graph.unit(startup.module)
             if unit is not None:
@@ -212,8 +203,8 @@ class Maker:
         self, roots: Roots, graph: Graph, start: PythonStart, role: ProfileRole, methods: Sequence[str]
     ) -> None:
         if role.parent is not None:
-            names: tuple[str, ...] = _SPAWN_STARTUP if "spawn" in methods else ()
-            names += _FORKSERVER_STARTUP if "forkserver" in methods else ()
+            names: tuple[str, ...] = SPAWN_STARTUP if "spawn" in methods else ()
+            names += FORKSERVER_STARTUP if "forkserver" in methods else ()
             roots.eager.update(self._named(graph, names))
         roots.eager.update(self.begins(graph, module=start.mode != "script" and role.parent is None))
 

@@ -324,3 +324,24 @@ def test_a_process_that_ran_nothing_of_the_entry_tells_nothing_of_its_role(
     assert any("no recorded process ran what main starts with" in text for text in alone.verdict.caveats)
     assert run(module, tmp_path, [app(6)]).verdict.outcome == "killed"
     assert run(module, tmp_path, [app(6)], [other[0], ran]).verdict.outcome == "killed"
+
+
+@pytest.mark.usefixtures("module")
+@pytest.mark.parametrize("code", ["import app.engine", "from app.engine import answer; answer(1)"])
+def test_the_code_of_a_command_line_is_known_by_what_it_imports(tmp_path: Path, code: str) -> None:
+    """It lies in no file that a recording could show; a health check is often a ``python -c`` as well."""
+    lib = "usr/lib/python3.11/os.py"
+    contents = {lib: PYTHON[lib], "srv/app/__init__.py": PYTHON["srv/app/__init__.py"], **engine(LATER)}
+
+    def outcome(name: str, *files: str) -> str:
+        ran = (
+            event("exec", file=f"/{file}", sha256=hashlib.sha256(contents[file] or b"").hexdigest(), name=None)
+            for file in files
+        )
+        directory = write(tmp_path / name, [{**app(7, 1), "argv": ["python3.11", "-c", "..."]}, *ran])
+        a, b = str(tmp_path / "a"), str(tmp_path / "b")
+        entry = f'python3.11 -c "{code}"'
+        return imgdiff.diff(a, b, traces=[str(directory)], cache=False, jobs=1, entry=entry).verdict.outcome
+
+    assert outcome("health", lib) == "undecided"
+    assert outcome("run", lib, "srv/app/__init__.py", "srv/app/engine.py") == "killed"

@@ -23,8 +23,7 @@ def world(code: str, **more: str) -> World:
         "import ctypes\nD = '/usr/lib64/'\ndef load(n):\n    return ctypes.CDLL(D + n)\nload('lib' + 'q' + '.so.1')\n",
         "import os, ctypes\nlist(map(ctypes.CDLL, os.listdir('/usr/lib64')))\n",
         "import os, ctypes\nfor n in os.listdir('/usr/lib64'):\n    ctypes.cdll[n]\n",
-        "import os, ctypes\ndef load():\n    for d, _, names in os.walk('/usr'):\n        for n in names:\n"
-        "            ctypes.CDLL(d + '/' + n)\nload()\n",
+        "import os, ctypes\nfor d, _, names in os.walk('/usr'):\n    for n in names:\n        ctypes.CDLL(d + '/' + n)\n",
         "import ctypes\nfrom pathlib import Path\nfor p in Path('/usr').rglob('*.so*'):\n    ctypes.CDLL(str(p))\n",
         "import ctypes, glob\nfor p in glob.glob('/usr/**/lib*.so.1', recursive=True):\n    ctypes.CDLL(p)\n",
         "import ctypes\ndef load(n):\n    return ctypes.CDLL(f'/usr/lib64/{n}')\nload(input())\n",

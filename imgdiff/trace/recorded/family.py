@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import itertools
-import sys
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from imgdiff.model import Profile, ProfileRole, RecordedProcess, RoleTrace
+from imgdiff.trace.finder.startup import MODULE_STARTUP, STARTUP
 from imgdiff.trace.recorded.places import module_key
 from imgdiff.trace.recorded.used import Used
 
 _COMM = 15  # characters of a title that the kernel keeps (prctl(2), PR_SET_NAME)
+_CODE = "__main__"  # the module of ``python -c``
+_STARTUP = frozenset((*STARTUP, *MODULE_STARTUP))
 _TRACKER = "multiprocessing.resource_tracker"
 
 
@@ -186,12 +188,17 @@ class Roles:
         for name in traced.roots:
             if name.startswith("/"):
                 paths[name] = name.encode("utf-8", "surrogateescape").strip(b"/")
-            elif name in traced.modules and name.partition(".")[0] not in sys.stdlib_module_names:
+            elif name in traced.modules and name not in _STARTUP:
                 paths[name] = traced.modules[name][1].path
         keys = {key for path in paths.values() for key in (path, module_key(path))}
-        if not paths or any(not keys.isdisjoint(uses.everything()) for uses in members):
+        if any(not keys.isdisjoint(uses.everything()) for uses in members):
             return None
-        return tuple(paths)
+        if _CODE not in traced.roots:
+            return tuple(paths) or None
+        imported = _imported_by_code(traced)
+        if imported and any(uses.everything() >= {module_key(path) for path in imported.values()} for uses in members):
+            return None
+        return (*paths, *(imported or ("the code of the command line",)))
 
     def _first(self, index: int) -> frozenset[str]:
         """A process whose parent is not recorded: what the entry starts, unless it goes on in another one's place."""
@@ -206,6 +213,16 @@ class Roles:
             return frozenset((first[0].name,))
         others = [role.name for role in self._profile.roles if role.roots and self.roots_ran(role, self._uses[index])]
         return frozenset(others or (first[0].name,))  # what a scheduler of another kind started (Ray), or a helper
+
+
+def _imported_by_code(traced: RoleTrace) -> dict[str, bytes]:
+    """Return what the code of ``python -c`` imports in any case: it lies in no file itself."""
+    found: dict[str, bytes] = {}
+    for name, (level, resolved) in traced.modules.items():
+        chain = traced.evidence(resolved.path).chain if level == "eager" else ()
+        if len(chain) == 2 and chain[0].module == _CODE and not traced.conditional(resolved.path):
+            found[name] = resolved.path
+    return found
 
 
 def _fits(title: str, pattern: str) -> bool:
