@@ -81,9 +81,8 @@ class Follower:
         return self._script(base, path, depth)
 
     def _binary(self, base: Launch, found: bytes, names: set[bytes], depth: int) -> list[Launch]:
-        if any(
-            _MANY.fullmatch(name) for name in names
-        ):  # one file for many programs, which go by the name they run under
+        if any(_MANY.fullmatch(name) for name in names):
+            # One file for many programs, which go by the name they run under.
             name = found.rpartition(b"/")[2]
             if _MANY.fullmatch(name):
                 base = msgspec.structs.replace(base, argv=base.argv[1:])
@@ -146,9 +145,8 @@ class Follower:
             elif (code := shell_code(word, rest[index + 1 :])) is not None:
                 login = not _LOGIN.isdisjoint(rest)
                 command = ["sh", *(["-l"] if login else []), "-c", code]
-                found = self._in_each(
-                    base, [*places, *(self.programs.homes(base.env) if login else ())], env, command, depth
-                )
+                homes = self.programs.homes(base.env) if login else []
+                found = self._in_each(base, [*places, *homes], env, command, depth)
                 if any(len(each.touched) > len(base.touched) + 1 for each in found):  # more than the shell
                     return found
             elif (
@@ -162,7 +160,7 @@ class Follower:
                 and not word.startswith("-")
                 and any(self.programs.which(word, env, place) is not None for place in places)
             ):
-                homes = () if _LOGIN.isdisjoint(rest[:index]) else self.programs.homes(base.env)
+                homes = [] if _LOGIN.isdisjoint(rest[:index]) else self.programs.homes(base.env)
                 return self._in_each(base, [*places, *homes], env, rest[index:], depth)
             else:
                 directory = self.programs.directory_named(word, base.cwd)
@@ -392,7 +390,7 @@ class Follower:
         if files is None:
             if computed.kind == "directory" and not asks_directory(launches, found):
                 return
-            if script is not None and script not in sourced and self._packaged(script):
+            if script is not None and script not in sourced and self.programs.packaged(script):
                 return
             note = sentence(computed, script)
             launches[:] = [
@@ -412,11 +410,6 @@ class Follower:
                 for launch in self._behind(base, argv, base.env, depth, sure=False):
                     if launch not in launches:
                         launches.append(launch)
-
-    def _packaged(self, path: bytes) -> bool:
-        """Tell whether a file belongs to a package of the image's distribution."""
-        claims = self.attribution.claims.get(path, ())
-        return any(self.attribution.owners[claim.owner].kind in ("dpkg", "rpm") for claim in claims)
 
 
 def _module(words: Sequence[str], index: int) -> str | None:

@@ -70,6 +70,11 @@ class Programs:
                 return fitting[0]
         return None
 
+    def packaged(self, path: bytes) -> bool:
+        """Tell whether a file belongs to a package of the image's distribution."""
+        claims = self.attribution.claims.get(path, ())
+        return any(self.attribution.owners[claim.owner].kind in ("dpkg", "rpm") for claim in claims)
+
     def homes(self, env: Mapping[str, str]) -> list[bytes]:
         """Return where a login shell can begin (``su -``, ``sudo -i``)."""
         names = at_homes("~", env, self.tree) + at_homes("~", {}, self.tree)

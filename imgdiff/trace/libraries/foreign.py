@@ -7,7 +7,7 @@ import fnmatch
 from collections.abc import Iterator, Sequence
 
 from imgdiff.engines import ProgramRule, common
-from imgdiff.model import Attribution, ElfFacts
+from imgdiff.model import ElfFacts
 from imgdiff.trace.launch.started import Launch
 from imgdiff.trace.libraries.natives import Natives
 from imgdiff.trace.libraries.needed import Start
@@ -19,14 +19,14 @@ _STARTS = frozenset(
 )
 
 
-def unfollowed(launches: Sequence[Launch], natives: Natives, attribution: Attribution, *, alone: bool) -> Iterator[str]:
+def unfollowed(launches: Sequence[Launch], natives: Natives, *, alone: bool) -> Iterator[str]:
     """Yield why the programs that a way from the entry ends in may start or load what was not followed. ``alone``: no
     Python was found on any way, so that all which can start one, or is one, may be the way to it."""
     for launch in launches:
         if launch.program is None or launch.python is not None or launch.open:  # what is open is said already
             continue
         known = _rule(launch, common().starters)
-        if known is not None and not _packaged(launch, attribution):
+        if known is not None and not _packaged(launch, natives):
             yield f"the entry starts {show(launch.program)}, and what that starts is not followed: {known.reason}"
         elif alone and launch.told:
             yield f"the entry starts {show(launch.program)} without a program: what it is told to run is not known"
@@ -48,11 +48,10 @@ def _rule(launch: Launch, rules: Sequence[ProgramRule]) -> ProgramRule | None:
     return next(fits, None)
 
 
-def _packaged(launch: Launch, attribution: Attribution) -> bool:
+def _packaged(launch: Launch, natives: Natives) -> bool:
     """Tell whether a script of the image's distribution starts a program."""
     by = next((each.by for each in reversed(launch.touched) if each.path == launch.program), None)
-    claims = attribution.claims.get(by, ()) if by is not None else ()
-    return any(attribution.owners[claim.owner].kind in ("dpkg", "rpm") for claim in claims)
+    return by is not None and natives.follower.programs.packaged(by)
 
 
 def _can_start(launch: Launch, natives: Natives) -> str | None:

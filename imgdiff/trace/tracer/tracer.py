@@ -85,7 +85,7 @@ class Tracer:
             untold.lead_nowhere()
         elif not settings or not self.profile.entries:
             ends = (*launches, *commands.others)
-            untold.unfollowed(unfollowed(ends, self.natives, self.attribution, alone=not settings))
+            untold.unfollowed(unfollowed(ends, self.natives, alone=not settings))
         untold.name_nothing(settings, chosen=commands.chosen)
         untold.leave_open(everything)
         roles: dict[str, Role] = {}
