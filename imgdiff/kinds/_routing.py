@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
+from imgdiff.interpreters import is_python
+
 KindName = Literal[
     "python", "bytecode", "elf", "dist_info", "pth", "shell", "script", "json", "ld_cache", "loader", "text", "binary"
 ]
@@ -16,7 +18,6 @@ HEAD_SIZE = 4096
 KB, MB = 1024, 1024 * 1024
 
 _INTERPRETER = re.compile(rb"#![ \t]*(\S*)(?:[ \t]+([^\n]*))?")
-_PYTHON = re.compile(rb"(?:python|pypy)[\d.]*[a-z]?\Z")
 _SHELLS = frozenset({b"sh", b"bash", b"dash", b"ash", b"ksh", b"ksh93", b"mksh", b"zsh", b"rbash", b"busybox"})
 _SHELL_SUFFIXES = (b".sh", b".bash", b".ksh", b".zsh", b".ash")
 _SHELL_NAMES = frozenset(
@@ -84,9 +85,7 @@ def _is_python(path: bytes, head: bytes) -> bool:
     if not words:
         return False
     # What pip and uv write where the interpreter's path is too long for a #! line: a shell that runs Python on it.
-    return bool(_PYTHON.match(words[0].rpartition(b"/")[2])) or head.startswith(
-        (b"#!/bin/sh\n'''exec'", b'#!/bin/sh\n"exec"')
-    )
+    return is_python(words[0]) or head.startswith((b"#!/bin/sh\n'''exec'", b'#!/bin/sh\n"exec"'))
 
 
 def _is_shell(path: bytes, head: bytes) -> bool:
@@ -152,7 +151,7 @@ _KEPT: tuple[tuple[re.Pattern[bytes], int], ...] = tuple(
     )
 )
 _ANY_KEPT = re.compile(b"|".join(b"(?:" + pattern.pattern + b")" for pattern, _ in _KEPT), re.DOTALL)
-KEPT_VERSION = 5
+KEPT_VERSION = 6
 """Raised with every change of what :func:`kept` answers: an index that was made under another rule is made again."""
 
 _SUFFIX_SIZES: dict[bytes, int] = {

@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
+from imgdiff.interpreters import is_python
 from imgdiff.kinds._shell_nouns import Command, Literal, Substitution, Unknown, Variable, Word
 from imgdiff.model import HOLE, Computed, ComputedKind, Pattern
 
 _BEFORE = frozenset({"exec", "command", "builtin", "nohup", "time", "setsid"})  # run what stands behind their options
-_PYTHON = re.compile(r"(?:.*/)?\.?(?:(?:platform-)?python|pypy|graalpy)(?![a-z]*config)[\w.+-]*")
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "ksh", "zsh"})
 _LISTS = frozenset({"find", "ls", "run-parts", "sort", "echo", "printf"})
 _ENTERS = frozenset({"cd", "pushd"})
@@ -120,7 +120,7 @@ def _asked(first: str | None, words: Sequence[Word], wrappers: frozenset[str]) -
         return "code", [word for word in words[1:] if not _harmless(word)]
     if first == "set" and "--" in map(_literal, words):
         return "program", words[[*map(_literal, words)].index("--") + 1 :][:1]
-    if _PYTHON.fullmatch(first) or first.rpartition("/")[2] in _SHELLS:
+    if is_python(first) or first.rpartition("/")[2] in _SHELLS:
         return _interpreted(first, words[1:])
     name = first.rpartition("/")[2]
     if name in wrappers:
@@ -136,7 +136,7 @@ def _asked(first: str | None, words: Sequence[Word], wrappers: frozenset[str]) -
 
 def _interpreted(first: str, words: Sequence[Word]) -> tuple[ComputedKind, Sequence[Word]]:
     """The word that an interpreter runs: the first that is no option, or stands behind ``-c`` or ``-m``."""
-    python = _PYTHON.fullmatch(first) is not None
+    python = is_python(first)
     skip = False
     for at, word in enumerate(words):
         text = _literal(word)

@@ -14,7 +14,7 @@ from imgdiff.kinds._shell_nouns import Command, Literal, Substitution, Variable,
 from imgdiff.kinds._shell_words import read
 from imgdiff.model import HOLE, HOLE_DIR, HOLE_FILE, Computed, Delta, Pattern, ShellFacts, Unreadable
 
-VERSION = 4
+VERSION = 5
 
 MAX_SIZE = 2 * 1024 * 1024
 """Bytes of script that are read at most."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from imgdiff.interpreters import is_python
 from imgdiff.model import Covers, RecordedProcess
-from imgdiff.recordings._pythons import is_python
 
 Processes = list[RecordedProcess]
 _CALLS = (

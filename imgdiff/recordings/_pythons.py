@@ -7,11 +7,6 @@ import re
 _LIBRARY = re.compile(rb"/libpython[\d.]+[a-z]*\.so|/lib-dynload/[^/]+\.so\Z|\.(?:cpython|pypy)[\w-]*\.so\Z")
 
 
-def is_python(program: str) -> bool:
-    """Tell by its first word whether a program is a Python interpreter."""
-    return program.rpartition("/")[2].startswith(("python", "pypy"))
-
-
 def of_python(library: bytes) -> bool:
     """Tell whether a library is one that nothing but a Python has: whatever a program that maps it calls itself."""
     return _LIBRARY.search(library) is not None

@@ -9,9 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from imgdiff.interpreters import is_python
 from imgdiff.model import RecordedProcess, RecordingFormat
 from imgdiff.recordings._lines import Files, Lines, Room
-from imgdiff.recordings._pythons import is_python, of_python
+from imgdiff.recordings._pythons import of_python
 
 FORMAT: RecordingFormat = "ld-debug"
 _LINE = re.compile(rb"\s*(\d+):\t(.*)", re.DOTALL)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
+from imgdiff.interpreters import is_python
 from imgdiff.model import HOLE, Attribution, Blindspot, ElfFacts, Hop, Side, Tree
 from imgdiff.trace.closure.places import Added, Loose, Place
 from imgdiff.trace.closure.reach import Reach
@@ -584,7 +585,7 @@ def _finds(use: Use) -> bool:
 
 def _script(argv: tuple[str, ...]) -> str | None:
     """Return the script of a command line ``python ... SCRIPT``; None if it is none."""
-    if len(argv) < 2 or not (argv[0] == HOLE or argv[0].rpartition("/")[2].startswith(("python", "pypy"))):
+    if len(argv) < 2 or not (argv[0] == HOLE or is_python(argv[0])):
         return None
     for word in argv[1:]:
         if not word.startswith("-"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from imgdiff.interpreters import is_python
 from imgdiff.model import HOLE
 from imgdiff.trace.graph.calls import Use
 
@@ -45,8 +46,7 @@ def child_module(argv: Sequence[str]) -> str | None:
     if "-m" not in argv:
         return None
     index = argv.index("-m")
-    first = argv[0].rpartition("/")[2]
-    if index + 1 < len(argv) and index > 0 and (HOLE in argv[0] or first.startswith(("python", "pypy"))):
+    if index + 1 < len(argv) and index > 0 and (HOLE in argv[0] or is_python(argv[0])):
         return argv[index + 1]
     return None
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from imgdiff.interpreters import is_python
 from imgdiff.kinds import shell
 from imgdiff.model import (
     HOLE,
@@ -34,7 +35,6 @@ _MAX_DEPTH = 16  # of scripts that start scripts
 _SHELLS = frozenset({b"sh", b"bash", b"dash", b"ash", b"hush", b"zsh", b"ksh"})
 _MANY = re.compile(rb"(?:busybox|toybox)[\w.-]*")
 _COREUTILS = "--coreutils-prog-shebang="  # coreutils built as one program: each of its names is a script for it
-_PYTHON = re.compile(rb"\.?(?:(?:platform-)?python|pypy|graalpy)(?![a-z]*config)[\w.+-]*")
 _MAINS = frozenset({"Py_BytesMain", "Py_Main"})  # what CPython's Programs/python.c calls, under whatever name
 _MODULE = re.compile(r"(?!\d)\w+(?:\.\w+)*")
 _WRAPPERS = frozenset(
@@ -92,7 +92,7 @@ class Follower:
         if names & _SHELLS:
             return self._shell(base, argv[1:], depth)
         facts = self.facts.elf(base.touched[0].path)
-        if any(_PYTHON.fullmatch(name) for name in names) or (
+        if any(is_python(name) for name in names) or (
             isinstance(facts, ElfFacts) and not _MAINS.isdisjoint(facts.symbols)
         ):
             start = python_start(found, self.programs.environment(found), argv[1:])

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 from imgdiff.engines import common
+from imgdiff.interpreters import is_python
 from imgdiff.model import Covers, Profile, RecordedProcess, Started
-from imgdiff.trace.recorded.family import Roles, is_helper, is_python, is_tracker, replaced_by
+from imgdiff.trace.recorded.family import Roles, is_helper, is_tracker, replaced_by
 
 SETTLING: tuple[Covers, ...] = ("python", "origins", "libraries", "syscalls")
 _SHELLS = frozenset({"sh", "bash", "dash", "ash", "busybox", "zsh"})

@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 
+from imgdiff.interpreters import is_python
 from imgdiff.model import Profile, ProfileRole, RecordedProcess, RoleTrace
 from imgdiff.trace.finder.startup import MODULE_STARTUP, STARTUP
 from imgdiff.trace.recorded.places import module_key
@@ -15,11 +16,6 @@ _COMM = 15  # characters of a title that the kernel keeps (prctl(2), PR_SET_NAME
 _CODE = "__main__"  # the module of ``python -c``
 _STARTUP = frozenset((*STARTUP, *MODULE_STARTUP))
 _TRACKER = "multiprocessing.resource_tracker"
-
-
-def is_python(program: str | None) -> bool:
-    """Tell by its name whether a program is a Python interpreter."""
-    return (program or "").rpartition("/")[2].startswith(("python", "pypy"))
 
 
 def is_helper(process: RecordedProcess) -> bool:
