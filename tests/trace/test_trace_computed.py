@@ -199,3 +199,27 @@ def test_decoding_elsewhere_widens_nothing() -> None:
         "unreached",
         "unreached",
     )
+
+
+@pytest.mark.parametrize("module", ["server", "pkg.server"])
+@pytest.mark.parametrize("attribute", ["app", "a.b", "create_app()", "create_app('x')", "create_app(a=1)"])
+def test_an_object_in_a_module_names_it_in_code_as_on_the_command_line(module: str, attribute: str) -> None:
+    """``uvicorn.run("main:app")``; a call makes it, where servers let a factory be named."""
+    load = "import importlib\ndef run(text):\n    importlib.import_module(text.partition(':')[0])\n"
+    path = module.replace(".", "/") + ".py"
+    modules = {"srv/__init__.py": "", "srv/load.py": load, "pkg/__init__.py": "", path: ""}
+    said = site({**modules, "app.py": f'from srv.load import run\nrun("{module}:{attribute}")\n'})
+    assert World(said).level(f"{SITE.decode()}/{path}") == "deferred"
+    main = "import sys\nfrom srv.load import run\nrun(sys.argv[1])\n"
+    told = World(site({**modules, "srv/__main__.py": main}), argv=("python3.12", "-m", "srv", f"{module}:{attribute}"))
+    assert told.level(f"{SITE.decode()}/{path}") == "deferred"
+
+
+def test_words_around_a_colon_name_no_module() -> None:
+    """Where nothing follows it, or a space does, it is a sentence."""
+    load = "import importlib\ndef run(text):\n    importlib.import_module(text.partition(':')[0])\n"
+    code = "from load import run\nprint('server: up', 'server:')\nrun(input())\n"
+    assert World(site({"load.py": load, "app.py": code, "server.py": ""})).level(f"{SITE.decode()}/server.py") in (
+        "unreached",
+        "unknown",
+    )

@@ -24,7 +24,9 @@ from imgdiff.trace.finder.resolver import Found, FoundKind
 from imgdiff.trace.graph import calls
 
 BlockKind = Literal["body", "main", "always", "gated"]
-DOTTED = re.compile(r"(\.*)([^\W\d]\w*(?:\.[^\W\d]\w*)*)(?:\s*:\s*[\w.]*)?")
+# The object in a module may be called, as servers let a factory be named ("app.main:create_app()").
+DOTTED = re.compile(r"(\.*)([^\W\d]\w*(?:\.[^\W\d]\w*)*)(?:\s*:\s*[\w.]*(?:\(.*\))?)?", re.DOTALL)
+OBJECT = re.compile(r"[^\W\d]\w*:[^\W\d][\w.]*(?:\(.*\))?", re.DOTALL)  # of a module that lies in no package
 _HOLES = re.compile(f"[{HOLE}{HOLE_NAME}{HOLE_PACKAGE}{HOLE_FILE}{HOLE_DIR}]")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from imgdiff.model import HOLE, HOLE_NAME, HOLE_PACKAGE, Call, Edge, Import, Pattern, Scope
 from imgdiff.trace.graph import calls
-from imgdiff.trace.graph.blocks import DOTTED, Block, LazyUse, Target, Unit, fill
+from imgdiff.trace.graph.blocks import DOTTED, OBJECT, Block, LazyUse, Target, Unit, fill
 from imgdiff.trace.graph.calls import Use
 from imgdiff.trace.graph.children import computed_module
 from imgdiff.trace.graph.graph import Graph
@@ -74,7 +74,7 @@ class _Making:
                     self.words.add(text)
                 elif len(text) < calls.MAX_TEXT:
                     self.texts.add(text)
-                    if "." in text:
+                    if "." in text or OBJECT.fullmatch(text):
                         self._string(text, scope)
             for pattern in scope.patterns:
                 self._pattern(pattern, scope)
