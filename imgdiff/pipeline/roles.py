@@ -9,18 +9,31 @@ from imgdiff.errors import UsageError
 from imgdiff.model import Assumed, Profile, Recording
 from imgdiff.pipeline.images import Indexed
 from imgdiff.pipeline.options import Options
+from imgdiff.trace.recorded.family import fits
 
 
 def check_recorded_roles(runs: Sequence[Recording], profile: Profile) -> None:
-    """Raise UsageError where a recording is said to be of a role that the profile lacks."""
+    """Raise UsageError where a recording is said to be of a role that the profile lacks, or that a process of it
+    contradicts by its own title."""
     names = [role.name for role in profile.roles]
-    for run in runs:
-        for process in run.processes:
-            if process.role is not None and process.role not in names:
-                raise UsageError(
-                    f"--trace {process.role}=... names a role that the profile {profile.name} does not have",
-                    f"it has: {', '.join(names)}",
-                )
+    for process in (process for run in runs for process in run.processes if process.role is not None):
+        if process.role not in names:
+            raise UsageError(
+                f"--trace {process.role}=... names a role that the profile {profile.name} does not have",
+                f"it has: {', '.join(names)}",
+            )
+        own = {
+            role.name: title
+            for role in profile.roles
+            for title in process.titles
+            if any(fits(title, pattern) for pattern in role.titles)
+        }
+        if own and process.role not in own:
+            role, title = next(iter(own.items()))
+            raise UsageError(
+                f"--trace {process.role}=... holds a process that calls itself {title!r}, as those of {role} do",
+                "leave the role out, since the recording tells it, or name the file of one process",
+            )
 
 
 def profile_of(a: Indexed, b: Indexed, options: Options, assumed: Assumed) -> Profile:

@@ -304,3 +304,11 @@ def test_one_process_of_a_run_tells_nothing_of_the_roles_of_others(cache: Path, 
     assert report.verdict.outcome != "killed"
     if kept == "resource_tracker":
         assert any("no recorded process ran what api-server starts with" in text for text in report.verdict.caveats)
+
+
+def test_a_role_that_a_recording_contradicts_is_refused(cache: Path) -> None:
+    """It was taken at the user's word: what the API server ran stood against the worker."""
+    shipped = Path(__file__).parents[2] / "fixtures" / "story"
+    traces = [f"worker={shipped / 'recording'}"]
+    with pytest.raises(UsageError, match=r"worker=.* calls itself '.*EngineCore.*', as those of engine-core do"):
+        imgdiff.diff(str(shipped / "a"), str(shipped / "b"), traces=traces, cache_dir=cache)

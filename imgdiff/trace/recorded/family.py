@@ -141,7 +141,7 @@ class Roles:
         return frozenset(
             role.name
             for role in self._profile.roles
-            if any(_fits(title, pattern) for title in process.titles for pattern in role.titles)
+            if any(fits(title, pattern) for title in process.titles for pattern in role.titles)
         )
 
     def _could_be(self, role: ProfileRole, process: RecordedProcess, index: int) -> bool:
@@ -221,7 +221,8 @@ def _imported_by_code(traced: RoleTrace) -> dict[str, bytes]:
     return found
 
 
-def _fits(title: str, pattern: str) -> bool:
+def fits(title: str, pattern: str) -> bool:
+    """Tell whether a process's title is what a role's processes call themselves; the kernel may have cut it."""
     if fnmatchcase(title, pattern):
         return True
     stem = pattern.rstrip("*")
